@@ -41,8 +41,8 @@ static const struct layers {
     const char *heads_flag; /* a member: not true means NEVER */
     bool is_behind;         /* norms of what a block gives are added */
     struct gate gate;
-    const char *x_scale;    /* of SCALED_SUM; NULL: not known */
-    const char *sum_flags;  /* members: none is true means SUM */
+    const char *x_scale;   /* of SCALED_SUM; NULL: not known */
+    const char *sum_flags; /* members: none is true means SUM */
 } known[] = {
 #define LAYERS(...) {__VA_ARGS__},
 #include "model_layers.def"

@@ -28,6 +28,19 @@ struct cpu_quotient code_scale_store(const struct code_rule *rule,
 void code_store(const struct cpu_rows *rows, const struct code_rule *rule,
                 void *to, const float *x, int64_t n, bool is_streamed);
 
+/* Where values come from: elements [first, first + n) of a row, at most
+ * CPU_BLOCK, into room for n rounded up to CPU_LANES. */
+struct code_source {
+    void (*load)(const void *of, int64_t row, int64_t first, int64_t n,
+                 float *to);
+    const void *of;
+};
+
+/* Computes a call whose outputs are those of quantize. */
+void code_quantize(const struct quantize_plan *plan,
+                   const struct code_source *source,
+                   const struct roped_call *call, struct roped_queue *queue);
+
 /* Zeros where scales are beyond rows and tiles. */
 void code_clear_padding(const struct code_tiles *tiles,
                         const struct roped_tensor *scales);

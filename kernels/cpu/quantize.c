@@ -1,7 +1,7 @@
 /*
- * quantize.c - quantize on the CPU: strips of tiles over threads. A strip is
- * read once for its scales and again, from the cache, for its codes; a block at
- * a time through float32.
+ * quantize.c - values as codes on the CPU: strips of tiles over threads. A
+ * strip is read for its scales and, unless it is kept as float32, again for its
+ * codes; a block at a time.
  */
 #include "ops/quantize.h"
 #include "cpu/codes.h"
@@ -11,7 +11,8 @@
 struct quantize_loop {
     const struct cpu_rows *rows;
     const struct quantize_plan *plan;
-    const struct roped_tensor *x, *y;
+    const struct code_source *source;
+    const struct roped_tensor *y;
     void *scales;
     struct cpu_quotient divisor; /* of every element, where has_divisor */
     bool has_divisor, is_streamed;
@@ -22,17 +23,16 @@ struct quantize_loop {
  * columns each divisor serves. */
 struct part {
     int64_t row, n_rows, first, n, tile;
+    float *x;     /* room for n columns */
+    bool is_kept; /* x has what the source gives for them */
 };
 
 static void load(const struct quantize_loop *loop, const struct part *part,
-                 int64_t row, float *to)
+                 int64_t row)
 {
-    const struct roped_tensor *x = loop->x;
-    const int64_t at =
-        row * cpu_stride(x, loop->plan->tiles.width) + part->first;
-    loop->rows->widen(x->dtype, to,
-                      cpu_at(x->data, at, roped_dtype_bytes(x->dtype)),
-                      part->n);
+    if (!part->is_kept)
+        loop->source->load(loop->source->of, row, part->first, part->n,
+                           part->x);
 }
 
 static void store(const struct quantize_loop *loop, const struct part *part,
@@ -52,13 +52,13 @@ static void find_largest(const struct quantize_loop *loop,
                          const struct part *part, int32_t *most)
 {
     const int32_t bound = code_bound(&loop->plan->rule);
-    float x[CPU_BLOCK];
     for (int64_t row = part->row; row < part->row + part->n_rows; row++) {
-        load(loop, part, row, x);
+        load(loop, part, row);
         for (int64_t i = 0; i < part->n; i += part->tile) {
             const int64_t n = cpu_smaller(part->n - i, part->tile);
             int32_t *of_tile = most + i / part->tile;
-            *of_tile = loop->rows->quantize->largest(x + i, n, bound, *of_tile);
+            *of_tile =
+                loop->rows->quantize->largest(part->x + i, n, bound, *of_tile);
         }
     }
 }
@@ -67,14 +67,13 @@ static void write_codes(const struct quantize_loop *loop,
                         const struct part *part,
                         const struct cpu_quotient *divisor)
 {
-    float x[CPU_BLOCK];
     for (int64_t row = part->row; row < part->row + part->n_rows; row++) {
-        load(loop, part, row, x);
+        load(loop, part, row);
         for (int64_t i = 0; i < part->n; i += part->tile)
-            loop->rows->quantize->divide(x + i,
+            loop->rows->quantize->divide(part->x + i,
                                          cpu_smaller(part->n - i, part->tile),
                                          divisor[i / part->tile]);
-        store(loop, part, row, x);
+        store(loop, part, row, part->x);
     }
 }
 
@@ -101,69 +100,83 @@ static void quantize_tiles(const struct quantize_loop *loop, int64_t strip,
             divisor[i] =
                 code_scale_store(&loop->plan->rule, most[i], loop->scales,
                                  code_scale_at(tiles, strip, tile++));
+        part.is_kept = part.n_rows == 1;
         write_codes(loop, &part, divisor);
+        part.is_kept = false;
     }
 }
 
-static int32_t largest_of(const struct quantize_loop *loop, struct part part)
+/* A tile of all columns: of one row that is not too wide kept as float32. */
+static void quantize_whole(const struct quantize_loop *loop, int64_t strip,
+                           struct part part)
 {
+    enum { KEPT = 8 * CPU_BLOCK };
+    const struct quantize_plan *plan = loop->plan;
+    const int64_t at = code_scale_at(&plan->tiles, strip, 0);
+    const bool keeps = part.n_rows == 1 && plan->tiles.width <= KEPT;
+    float x[KEPT];
+    struct part begin = part;
     int32_t most = 0;
-    while (next_part(loop, &part))
+    for (part.x = x; next_part(loop, &part); part.x += keeps ? part.n : 0)
         find_largest(loop, &part, &most);
-    return most;
+    const struct cpu_quotient divisor =
+        code_scale_store(&plan->rule, most, loop->scales, at);
+    begin.is_kept = keeps;
+    for (begin.x = x; next_part(loop, &begin); begin.x += keeps ? begin.n : 0)
+        write_codes(loop, &begin, &divisor);
 }
 
 static void quantize_strips(void *context, int64_t begin, int64_t end)
 {
     const struct quantize_loop *loop = context;
-    const struct quantize_plan *plan = loop->plan;
-    const struct code_tiles *tiles = &plan->tiles;
+    const struct code_tiles *tiles = &loop->plan->tiles;
+    float x[CPU_BLOCK];
     for (int64_t strip = begin; strip < end; strip++) {
         const int64_t row = strip * tiles->tile_rows;
-        struct part part = {row,
-                            cpu_smaller(tiles->n_rows - row, tiles->tile_rows),
-                            0, 0, CPU_BLOCK};
-        struct cpu_quotient divisor = loop->divisor;
-        if (!loop->has_divisor && tiles->n_tiles > 1) {
+        struct part part = {
+            .row = row,
+            .n_rows = cpu_smaller(tiles->n_rows - row, tiles->tile_rows),
+            .tile = CPU_BLOCK,
+            .x = x};
+        if (loop->has_divisor)
+            while (next_part(loop, &part))
+                write_codes(loop, &part, &loop->divisor);
+        else if (tiles->n_tiles > 1)
             quantize_tiles(loop, strip, part);
-            continue;
-        }
-        if (!loop->has_divisor)
-            divisor =
-                code_scale_store(&plan->rule, largest_of(loop, part),
-                                 loop->scales, code_scale_at(tiles, strip, 0));
-        while (next_part(loop, &part))
-            write_codes(loop, &part, &divisor);
+        else
+            quantize_whole(loop, strip, part);
     }
 }
 
 static void find_in_rows(void *context, int64_t begin, int64_t end)
 {
     struct quantize_loop *loop = context;
-    const struct part part = {begin, end - begin, 0, 0, CPU_BLOCK};
-    int32_t most = largest_of(loop, part), known = atomic_load(&loop->largest);
+    float x[CPU_BLOCK];
+    struct part part = {
+        .row = begin, .n_rows = end - begin, .tile = CPU_BLOCK, .x = x};
+    int32_t most = 0, known = atomic_load(&loop->largest);
+    while (next_part(loop, &part))
+        find_largest(loop, &part, &most);
     while (known < most &&
            !atomic_compare_exchange_weak(&loop->largest, &known, most))
         continue;
 }
 
-enum roped_status roped_cpu_quantize(const struct roped_call *call,
-                                     struct roped_queue *queue,
-                                     struct roped_error *err)
+void code_quantize(const struct quantize_plan *plan,
+                   const struct code_source *source,
+                   const struct roped_call *call, struct roped_queue *queue)
 {
-    const struct quantize_plan *plan = (const void *)call->plan;
     const struct code_tiles *tiles = &plan->tiles;
     const struct roped_tensor *scales = &call->out[QUANTIZE_SCALES];
     const int64_t bytes = roped_call_bytes(call);
     struct quantize_loop loop = {.rows = queue->backend->rows,
                                  .plan = plan,
-                                 .x = &call->in[QUANTIZE_X],
+                                 .source = source,
                                  .y = &call->out[QUANTIZE_Y],
                                  .scales = scales->data,
                                  .divisor = {1, plan->dequant_scale},
                                  .has_divisor = !plan->dynamic,
                                  .is_streamed = cpu_is_large(queue, bytes)};
-    (void)err;
     if (plan->is_tensor) {
         cpu_for(queue, bytes, tiles->n_rows, find_in_rows, &loop);
         loop.divisor =
@@ -174,5 +187,37 @@ enum roped_status roped_cpu_quantize(const struct roped_call *call,
         code_clear_padding(tiles, scales);
     cpu_for(queue, bytes, cpu_ceil_div(tiles->n_rows, tiles->tile_rows),
             quantize_strips, &loop);
+}
+
+/* ------------------------------------------------------------------ sources */
+
+struct quantize_rows {
+    const struct cpu_rows *rows;
+    const struct roped_tensor *x;
+    int64_t stride;
+};
+
+static void load_rows(const void *of, int64_t row, int64_t first, int64_t n,
+                      float *to)
+{
+    const struct quantize_rows *from = of;
+    const enum roped_dtype dtype = from->x->dtype;
+    from->rows->widen(dtype, to,
+                      cpu_at(from->x->data, row * from->stride + first,
+                             roped_dtype_bytes(dtype)),
+                      n);
+}
+
+enum roped_status roped_cpu_quantize(const struct roped_call *call,
+                                     struct roped_queue *queue,
+                                     struct roped_error *err)
+{
+    const struct quantize_plan *plan = (const void *)call->plan;
+    const struct roped_tensor *x = &call->in[QUANTIZE_X];
+    const struct quantize_rows rows = {queue->backend->rows, x,
+                                       cpu_stride(x, plan->tiles.width)};
+    const struct code_source source = {load_rows, &rows};
+    (void)err;
+    code_quantize(plan, &source, call, queue);
     return ROPED_OK;
 }

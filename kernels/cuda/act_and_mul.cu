@@ -3,52 +3,13 @@
 // element where those are pairs or few.
 #include "cuda/act_packets.cuh"
 
-#include <math.h>
-
 struct act_args {
     struct act_operands of;
     void *y;
     int64_t y_stride; // elements to the next row
     struct act_rows rows;
-    float limit, alpha, beta; // a beta of -0 leaves every number as it is
-    int32_t activation;
-    int32_t limits, rounds; // bool
+    struct act_rule rule;
 };
-
-template <typename T>
-static __device__ __forceinline__ float rounded(float x)
-{
-    return element<T>::to_float(element<T>::from_float(x));
-}
-
-// gelu_new of Hugging Face, each step of which is rounded.
-template <typename T>
-static __device__ __forceinline__ float gelu_in_steps(float x)
-{
-    float cube = rounded<T>(rounded<T>(__fmul_rn(x, x)) * x);
-    float z = rounded<T>(__fadd_rn(x, rounded<T>(__fmul_rn(0.044715f, cube))));
-    float t = rounded<T>(tanhf(rounded<T>(__fmul_rn(0x1.988454p-1f, z))));
-    return rounded<T>(rounded<T>(0.5f * x) * rounded<T>(1.0f + t));
-}
-
-// x * sigmoid(alpha * x), the same way.
-template <typename T>
-static __device__ __forceinline__ float sigmoid_in_steps(float x, float alpha)
-{
-    return rounded<T>(x * rounded<T>(sigmoid(rounded<T>(__fmul_rn(alpha, x)))));
-}
-
-template <typename T, int n>
-static __device__ __forceinline__ void activate_in_steps(const act_args &args, float (&gate)[n],
-                                                         float (&up)[n])
-{
-    bool is_gelu = args.activation == ACT_GELU_TANH;
-#pragma unroll
-    for (int j = 0; j < n; j++) {
-        gate[j] = is_gelu ? gelu_in_steps<T>(gate[j]) : sigmoid_in_steps<T>(gate[j], args.alpha);
-        up[j] = rounded<T>(up[j] + args.beta);
-    }
-}
 
 // kSteps: rounding=steps, rare, and a kernel of its own.
 template <typename T, bool kIsPairs, act_access kAccess, bool kSteps>
@@ -66,28 +27,7 @@ static __global__ void __launch_bounds__(kActThreads)
     wait_for_previous();
     float gate[kVec], up[kVec] = {};
     load_operands<T, kIsPairs, kAccess, kVec>(args.of, at, place.n(), gate, up);
-    if (args.limits) {
-#pragma unroll
-        for (int j = 0; j < kVec; j++) {
-            gate[j] = gate[j] > args.limit ? args.limit : gate[j];
-            up[j] = up[j] > args.limit ? args.limit : up[j];
-            up[j] = up[j] < -args.limit ? -args.limit : up[j];
-        }
-    }
-    if constexpr (kSteps)
-        activate_in_steps<T>(args, gate, up);
-    else
-        activate(args.activation, args.alpha, gate);
-    if (!kSteps && args.rounds) {
-#pragma unroll
-        for (int j = 0; j < kVec; j++)
-            gate[j] = rounded<T>(gate[j]);
-    }
-    if (kIsPairs || args.of.up) {
-#pragma unroll
-        for (int j = 0; j < kVec; j++)
-            gate[j] *= kSteps ? up[j] : up[j] + args.beta;
-    }
+    act_of<T, kSteps>(args.rule, kIsPairs || args.of.up, gate, up);
     store_packet<T, kAccess, kVec>(to, place, gate);
 }
 
@@ -132,12 +72,7 @@ extern "C" enum roped_status roped_cuda_act_and_mul(const struct roped_call *cal
     struct act_args args = {};
     args.y = y->data;
     args.y_stride = row_stride(y, plan->width);
-    args.limit = plan->limit;
-    args.limits = plan->limit < INFINITY;
-    args.alpha = plan->alpha;
-    args.beta = plan->beta == 0 ? -0.0f : plan->beta;
-    args.activation = plan->activation;
-    args.rounds = plan->rounds;
+    args.rule = act_rule_of(plan);
     return with_float_type(y->dtype, [&](auto tag) {
         return launch<typename decltype(tag)::type>(args, call, queue, err);
     });

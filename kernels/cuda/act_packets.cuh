@@ -1,5 +1,5 @@
-// act_packets.cuh - what the kernels of act_and_mul and of its gradients share: where gate and up
-// are, and packets of 16 bytes of them.
+// act_packets.cuh - what the kernels of act_and_mul, of its gradients and of act_and_mul_quantize
+// share: where gate and up are, packets of 16 bytes of them, and what becomes of these.
 #pragma once
 
 extern "C" {
@@ -12,6 +12,8 @@ extern "C" {
 #include "cuda/device/shifted.cuh"
 #include "cuda/device/stream.cuh"
 #include "cuda/dispatch.cuh"
+
+#include <math.h>
 
 #include <type_traits>
 
@@ -150,6 +152,89 @@ __device__ __forceinline__ void store_packet(T *to, const act_place<kVec> &place
         store_any(to, place.left, place.column, y);
     else
         packet<T, kVec>::store(to, y);
+}
+
+// ------------------------------------------------------------------------------------ values
+
+// What becomes of a gate and an up.
+struct act_rule {
+    float limit, alpha, beta; // a beta of -0 leaves every number as it is
+    int32_t activation;
+    int32_t limits, rounds; // bool
+};
+
+static inline struct act_rule act_rule_of(const struct act_and_mul_plan *plan)
+{
+    return {plan->limit,
+            plan->alpha,
+            plan->beta == 0 ? -0.0f : plan->beta,
+            plan->activation,
+            plan->limit < INFINITY,
+            plan->rounds};
+}
+
+template <typename T>
+__device__ __forceinline__ float rounded(float x)
+{
+    return element<T>::to_float(element<T>::from_float(x));
+}
+
+// gelu_new of Hugging Face, each step of which is rounded.
+template <typename T>
+__device__ __forceinline__ float gelu_in_steps(float x)
+{
+    float cube = rounded<T>(rounded<T>(__fmul_rn(x, x)) * x);
+    float z = rounded<T>(__fadd_rn(x, rounded<T>(__fmul_rn(0.044715f, cube))));
+    float t = rounded<T>(tanhf(rounded<T>(__fmul_rn(0x1.988454p-1f, z))));
+    return rounded<T>(rounded<T>(0.5f * x) * rounded<T>(1.0f + t));
+}
+
+// x * sigmoid(alpha * x), the same way.
+template <typename T>
+__device__ __forceinline__ float sigmoid_in_steps(float x, float alpha)
+{
+    return rounded<T>(x * rounded<T>(sigmoid(rounded<T>(__fmul_rn(alpha, x)))));
+}
+
+template <typename T, int n>
+__device__ __forceinline__ void activate_in_steps(const act_rule &rule, float (&gate)[n],
+                                                  float (&up)[n])
+{
+    bool is_gelu = rule.activation == ACT_GELU_TANH;
+#pragma unroll
+    for (int j = 0; j < n; j++) {
+        gate[j] = is_gelu ? gelu_in_steps<T>(gate[j]) : sigmoid_in_steps<T>(gate[j], rule.alpha);
+        up[j] = rounded<T>(up[j] + rule.beta);
+    }
+}
+
+// Gates become act(gate) * up in float32, or act(gate) alone. kSteps: rounding=steps.
+template <typename T, bool kSteps, int n>
+__device__ __forceinline__ void act_of(const act_rule &rule, bool has_up, float (&gate)[n],
+                                       float (&up)[n])
+{
+    if (rule.limits) {
+#pragma unroll
+        for (int j = 0; j < n; j++) {
+            gate[j] = gate[j] > rule.limit ? rule.limit : gate[j];
+            up[j] = up[j] > rule.limit ? rule.limit : up[j];
+            up[j] = up[j] < -rule.limit ? -rule.limit : up[j];
+        }
+    }
+    if constexpr (kSteps)
+        activate_in_steps<T>(rule, gate, up);
+    else
+        activate(rule.activation, rule.alpha, gate);
+    if (!kSteps && rule.rounds) {
+#pragma unroll
+        for (int j = 0; j < n; j++)
+            gate[j] = rounded<T>(gate[j]);
+    }
+    if (has_up) {
+#pragma unroll
+        for (int j = 0; j < n; j++)
+            gate[j] *= kSteps ? up[j] : up[j] + rule.beta;
+    }
 }
 
 // ------------------------------------------------------------------------------------ launch

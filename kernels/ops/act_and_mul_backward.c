@@ -7,8 +7,12 @@
 
 static enum roped_status plan(struct roped_call *call, struct roped_error *err)
 {
+    const struct roped_tensor *grad_y = &call->in[ACT_BACKWARD_GRAD_Y];
+    const int64_t width = grad_y->dims[grad_y->rank - 1];
+    struct act_and_mul_plan *plan = (void *)call->plan;
     (void)err;
-    act_plan(call, &call->in[ACT_BACKWARD_GRAD_Y]);
+    *plan = act_plan_of((const void *)call->params, grad_y->dtype,
+                        roped_tensor_elements(grad_y) / width, width);
     return ROPED_OK;
 }
 
@@ -34,7 +38,7 @@ const struct roped_op roped_op_act_and_mul_backward = {
     },
     .params_bytes = sizeof(struct act_and_mul_params),
     .angles_offset = ROPED_NO_ANGLES,
-    .param = {ACT_PARAMS("once|type", "as the forward pass had it; once: at the end; type: grad_y * up and act(gate) also before their products, as PyTorch's autograd")},
+    .param = {ACT_PARAMS(0, "once|type", "as the forward pass had it; once: at the end; type: grad_y * up and act(gate) also before their products, as PyTorch's autograd")},
     .rows = "rows",
     .tokens = "rows",
     .widths = "h",

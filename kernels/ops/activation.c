@@ -1,5 +1,5 @@
 /*
- * activation.c - the plan of act_and_mul and of its gradients.
+ * activation.c - the plan of what has activations.
  */
 #include "ops/activation.h"
 
@@ -13,26 +13,25 @@ static float limit_of(const struct act_and_mul_params *params)
     return params->activation == ACT_SWIGLU_OAI ? 7.0f : INFINITY;
 }
 
-void act_plan(struct roped_call *call, const struct roped_tensor *y)
+struct act_and_mul_plan act_plan_of(const struct act_and_mul_params *params,
+                                    enum roped_dtype dtype, int64_t n_rows,
+                                    int64_t width)
 {
-    const struct act_and_mul_params *params = (const void *)call->params;
-    struct act_and_mul_plan *plan = (void *)call->plan;
-    int64_t width = y->dims[y->rank - 1];
-    bool is_oai = params->activation == ACT_SWIGLU_OAI;
-    bool is_narrow = y->dtype != ROPED_F32;
-    *plan = (struct act_and_mul_plan){
-        .n_rows = roped_tensor_elements(y) / width,
+    const bool is_oai = params->activation == ACT_SWIGLU_OAI;
+    const bool rounds =
+        params->rounding != ACT_ROUND_ONCE && dtype != ROPED_F32;
+    return (struct act_and_mul_plan){
+        .n_rows = n_rows,
         .width = width,
         .limit = limit_of(params),
         .alpha = is_oai ? (float)params->alpha : 1.702f,
         .beta = is_oai ? (float)params->beta : 0,
         .activation = params->activation,
-        .rounds =
-            params->rounding != ACT_ROUND_ONCE && params->gated && is_narrow,
+        .rounds = rounds && params->gated,
         .gated = params->gated,
         .interleaved = params->interleaved,
         .gate_second = params->gate_second,
-        .steps = params->rounding == ACT_ROUND_STEPS && is_narrow &&
+        .steps = rounds && params->rounding == ACT_ROUND_STEPS &&
                  (params->activation == ACT_GELU_TANH ||
                   params->activation == ACT_QUICK_GELU || is_oai),
     };

@@ -32,14 +32,13 @@ static int64_t tile_width_of(const struct code_params *params,
 }
 
 struct code_tiles code_tiles_of(const struct code_params *params,
-                                enum code_format format,
-                                const struct roped_tensor *rows)
+                                enum code_format format, int64_t n_rows,
+                                int64_t width)
 {
     const struct code_traits *traits = &code_traits[format];
-    const int64_t width = rows->dims[rows->rank - 1];
     const bool is_micro = traits->group > 0;
     struct code_tiles tiles = {
-        .n_rows = roped_tensor_elements(rows) / width,
+        .n_rows = n_rows,
         .width = width,
         .tile_rows = 1,
         .tile_width = tile_width_of(params, traits, width),

@@ -78,10 +78,10 @@ static inline int64_t code_bytes(enum code_element element, int64_t n)
     return element == CODE_E2M1 ? n / 2 : n;
 }
 
-/* Of a tensor of rows of values in that format. */
+/* Of rows of so many values in that format. */
 struct code_tiles code_tiles_of(const struct code_params *params,
-                                enum code_format format,
-                                const struct roped_tensor *rows);
+                                enum code_format format, int64_t n_rows,
+                                int64_t width);
 
 /* clang-format off */
 #define CODES_AT(params, member) offsetof(struct params, codes.member)

@@ -59,10 +59,12 @@ static enum roped_status plan(struct roped_call *call, struct roped_error *err)
 {
     const struct dequantize_params *params = (const void *)call->params;
     const enum code_format format = format_of(call);
+    const struct roped_tensor *y = &call->out[DEQUANTIZE_Y];
+    const int64_t width = y->dims[y->rank - 1];
     struct dequantize_plan *plan = (void *)call->plan;
     *plan = (struct dequantize_plan){
-        .tiles =
-            code_tiles_of(&params->codes, format, &call->out[DEQUANTIZE_Y]),
+        .tiles = code_tiles_of(&params->codes, format,
+                               roped_tensor_elements(y) / width, width),
         .dequant_scale = (float)params->codes.dequant_scale,
         .element = code_traits[format].element,
         .scale = code_traits[format].scale,

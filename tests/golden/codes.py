@@ -1,5 +1,6 @@
-"""quantize and dequantize: codes of 8 and of 4 bits, and the order of their scales, beside torchao."""
+"""quantize, dequantize and act_and_mul_quantize: codes of 8 and of 4 bits, and the order of their scales, beside torchao."""
 
+import dataclasses
 from collections.abc import Iterator
 
 import torch
@@ -7,6 +8,7 @@ from torchao.prototype.mx_formats.kernels import f4_unpacked_to_f32, f32_to_f4_u
 from torchao.prototype.mx_formats.mx_tensor import ScaleCalculationMode, to_mx
 from torchao.prototype.mx_formats.utils import from_blocked, to_blocked
 
+import activations
 from case import FP8, TYPES, Case, Tensors, into_fp8, randn
 
 # granularity and parameters of quantize
@@ -187,7 +189,34 @@ def dequantize(case: Case) -> Tensors:
     return {"y.expected": y.to(TYPES[metadata["output_dtype"]])}
 
 
+# activation, type, parameters beside it, and x; values that are rounded to their type, or need no rounding, have the
+# same codes whoever computes them
+CODED_ACTIVATIONS = [
+    ("silu", "bf16", {"rounding": "type", "output_dtype": "e4m3", "granularity": "row"}, (3, 128)),
+    ("gelu_tanh", "f16", {
+        "rounding": "type", "output_dtype": "int8", "granularity": "group", "group_size": "32"}, (3, 128)),
+    ("silu", "bf16", {"rounding": "type", "output_dtype": "mxfp8", "scale_layout": "swizzled"}, (3, 128)),
+    ("silu", "bf16", {"rounding": "type", "output_dtype": "nvfp4", "global_scale": "12.5"}, (3, 128)),
+    ("swiglu_oai", "bf16", {"rounding": "steps", "interleaved": "true", "output_dtype": "mxfp4"}, (3, 128)),
+    ("relu2", "f32", {"gated": "false", "output_dtype": "e5m2", "granularity": "tensor"}, (3, 64)),
+]  # fmt: skip
+
+
+def draw_coded_activations() -> Iterator[Case]:
+    for activation, dtype, parameters, shape in CODED_ACTIVATIONS:
+        drawn = activations.draw_activation("", dtype, {"activation": activation, **parameters}, {"x": shape})
+        name = f"act_and_mul_quantize_{activation}_{parameters['output_dtype']}_{dtype}"
+        metadata = {**drawn.metadata, "op": "act_and_mul_quantize"}
+        yield Case("act_and_mul_quantize", name, metadata, drawn.inputs)
+
+
+def act_and_mul_quantize(case: Case) -> Tensors:
+    made = activations.act_and_mul(case)
+    return quantize(dataclasses.replace(case, inputs={"x": made["y.expected"]}))
+
+
 OPERATORS = {
+    "act_and_mul_quantize": act_and_mul_quantize,
     "quantize": quantize,
     "dequantize": dequantize,
 }

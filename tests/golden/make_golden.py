@@ -79,6 +79,7 @@ def draw_cases() -> list[Case]:
         codes.draw_dequantized_micro_rows,
         norm_pairs.draw_norm_pairs,
         norms.draw_sums,
+        codes.draw_coded_activations,
     ):
         generator.set_state(state)  # further groups begin here, so each may change alone
         cases += draw()

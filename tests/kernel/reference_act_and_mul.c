@@ -1,9 +1,11 @@
 /*
- * reference_act_and_mul.c - act_and_mul and its gradients in float64.
+ * reference_act_and_mul.c - act_and_mul, its gradients and its codes in
+ * float64.
  */
-#include "kernel/reference_internal.h"
+#include "kernel/reference_codes.h"
 
 #include "ops/act_and_mul_backward.h"
+#include "ops/act_and_mul_quantize.h"
 
 #include <float.h>
 #include <math.h>
@@ -196,6 +198,84 @@ void reference_act_and_mul(const struct roped_call *call,
             product(activated, of.up, rounds_between(params, y), y, i));
         judge_float(judge, y, i, exact, scale_of(exact, of.up), "y");
     }
+}
+
+/* ------------------------------------------------------------------- codes */
+
+/* The product before it is rounded, of an activation that is off by as much as
+ * float32 may be, and how far the product may then be off again. */
+static double product_off(const struct act_and_mul_params *params,
+                          const struct roped_tensor *like,
+                          const struct operands *of, bool is_gated, double slip,
+                          double *share)
+{
+    double up = of->up, activated;
+    if (has_steps(params, like)) {
+        const bool is_oai = params->activation == ACT_SWIGLU_OAI;
+        up = is_gated ? in_type(up, like->dtype) : 1;
+        activated =
+            act_in_steps(params->activation,
+                         (double)(is_oai ? (float)params->alpha : 1.702f),
+                         of->gate, 1 + slip, like->dtype);
+    } else {
+        activated = in_range(act(params->activation,
+                                 (double)(float)params->alpha, of->gate)) *
+                    (1 + slip);
+        if (rounds_between(params, like))
+            activated = reference_round_float(activated, like->dtype);
+    }
+    double exact = in_range(activated * up);
+    *share = isfinite(exact)
+                 ? 0x1p-24 * scale_of(exact, up) + 0x1p-148 * (1 + fabs(up))
+                 : 0;
+    return exact;
+}
+
+static void bounds_of_product(const struct reference_coded *of, int64_t i,
+                              double bounds[2])
+{
+    const struct act_and_mul_quantize_params *all =
+        (const void *)of->call->params;
+    const struct act_and_mul_params *params = &all->act;
+    const struct roped_tensor *in = of->call->in;
+    const struct roped_tensor *like = roped_tensor_given(&in[ACT_AND_MUL_X])
+                                          ? &in[ACT_AND_MUL_X]
+                                          : &in[ACT_AND_MUL_GATE];
+    struct places at =
+        places_of(params, &in[ACT_AND_MUL_X], &in[ACT_AND_MUL_GATE],
+                  &in[ACT_AND_MUL_UP], of->width, i);
+    struct operands operands = operands_at(params, &at);
+    double share[2], a = product_off(params, like, &operands, at.up != NULL,
+                                     -1e-6, &share[0]);
+    double b =
+        product_off(params, like, &operands, at.up != NULL, 1e-6, &share[1]);
+    bounds[0] = a < b ? a - share[0] : b - share[1];
+    bounds[1] = a < b ? b + share[1] : a + share[0];
+    if (isnan(a) || isnan(b))
+        bounds[0] = bounds[1] = NAN;
+    for (int j = 0; j < 2 && params->rounding != ACT_ROUND_ONCE; j++)
+        bounds[j] = reference_round_float(bounds[j], like->dtype);
+}
+
+void reference_act_and_mul_quantize(const struct roped_call *call,
+                                    struct reference_judge *judge)
+{
+    const struct act_and_mul_quantize_params *params =
+        (const void *)call->params;
+    const struct roped_tensor *y = &call->out[QUANTIZE_Y];
+    const int64_t last = y->dims[y->rank - 1];
+    const bool is_packed = params->quantize.codes.format >= CODES_MXFP4;
+    const struct reference_coded of = {
+        .call = call,
+        .params = &params->quantize,
+        .y = y,
+        .scales = &call->out[QUANTIZE_SCALES],
+        .n_rows = roped_tensor_elements(y) / last,
+        .width = is_packed ? 2 * last : last,
+        .global_scale = reference_global_scale(
+            call, ACT_AND_MUL_QUANTIZE_GLOBAL_SCALE, &params->quantize.codes),
+        .bounds = bounds_of_product};
+    reference_codes(&of, judge);
 }
 
 /* --------------------------------------------------------------- gradients */

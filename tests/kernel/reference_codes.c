@@ -5,8 +5,6 @@
  */
 #include "kernel/reference_codes.h"
 
-#include "ops/quantize.h"
-
 #include <math.h>
 
 double reference_e2m1(int code)
@@ -59,11 +57,55 @@ double reference_global_scale(const struct roped_call *call, int input,
 
 /* ------------------------------------------------------------------ codes */
 
+void judge_between(struct reference_judge *judge, double found, double low,
+                   double high, const char *what, int64_t i)
+{
+    judge_value(judge, found >= low && found <= high ? low : found, low, 0,
+                what, i);
+}
+
+void reference_widen(const struct reference_coded *of, int64_t i,
+                     bool counts_nan, double bounds[2])
+{
+    double value[2];
+    of->bounds(of, i, value);
+    if (isnan(value[0])) {
+        if (counts_nan)
+            bounds[0] = bounds[1] = NAN;
+        return;
+    }
+    double low = fmin(fabs(value[0]), fabs(value[1]));
+    if (signbit(value[0]) != signbit(value[1]))
+        low = 0;
+    if (low > bounds[0])
+        bounds[0] = low;
+    if (fmax(fabs(value[0]), fabs(value[1])) > bounds[1])
+        bounds[1] = fmax(fabs(value[0]), fabs(value[1]));
+}
+
+struct reference_quotient reference_divide(const struct reference_coded *of,
+                                           int64_t i, double divisor)
+{
+    double value[2];
+    of->bounds(of, i, value);
+    const bool is_one = value[0] == value[1]; /* and has its sign, also of 0 */
+    const double half = is_one ? 0 : (value[1] - value[0]) / 2;
+    const double middle =
+        is_one || !isfinite(half) ? value[1] : value[0] + half;
+    struct reference_quotient quotient = {
+        .exact = divisor == 0 ? middle * 0 : middle / divisor,
+        .has_any_sign = signbit(value[0]) != signbit(value[1])};
+    if (isfinite(half) && isfinite(quotient.exact))
+        quotient.off =
+            1e-6 * fabs(quotient.exact) + (divisor == 0 ? 0 : half / divisor);
+    return quotient;
+}
+
 struct groups {
+    const struct reference_coded *of;
     const struct quantize_params *params;
-    const struct roped_tensor *x, *y, *scales;
-    double global_scale, largest; /* of a code */
-    int64_t width, group;
+    double largest; /* of a code */
+    int64_t group;
 };
 
 /* The code of a magnitude, ties to the even one. */
@@ -80,14 +122,16 @@ static int e2m1_of(double x)
 }
 
 static void judge_e2m1(struct reference_judge *judge, const struct groups *g,
-                       int64_t i, double exact)
+                       int64_t i, struct reference_quotient quotient)
 {
-    const int found = ((const uint8_t *)g->y->data)[i / 2] >> i % 2 * 4 & 15;
-    const double x = fabs(exact), off = 1e-6 * x;
-    const int sign = signbit(exact) ? 8 : 0;
-    bool is_right = isnan(exact) ? found == 7
-                                 : found >= (sign | e2m1_of(x - off)) &&
-                                       found <= (sign | e2m1_of(x + off));
+    const uint8_t *codes = g->of->y->data;
+    const int found = codes[i / 2] >> i % 2 * 4 & 15;
+    const double exact = quotient.exact, x = fabs(exact);
+    const int sign = quotient.has_any_sign ? found & 8 : signbit(exact) ? 8 : 0;
+    bool is_right = isnan(exact)
+                        ? found == 7
+                        : found >= (sign | e2m1_of(x - quotient.off)) &&
+                              found <= (sign | e2m1_of(x + quotient.off));
     if (isinf(exact))
         is_right = found == (sign | 7);
     judge_bits(judge, is_right, i, "y");
@@ -109,83 +153,81 @@ static uint8_t e8m0_of(const struct groups *g, double a)
     return (uint8_t)(power < -127 ? 0 : power + 127);
 }
 
-/* By what values are divided; judges the scale. */
+/* By what values are divided; judges the scale, of largest magnitudes between
+ * two. */
 static double judge_scale(struct reference_judge *judge, const struct groups *g,
-                          double a, int64_t at)
+                          const double a[2], int64_t at)
 {
-    const uint8_t found = ((const uint8_t *)g->scales->data)[at];
-    struct roped_tensor codes = *g->scales;
+    const uint8_t found = ((const uint8_t *)g->of->scales->data)[at];
+    struct roped_tensor codes = *g->of->scales;
+    double scale[2];
     if (g->params->codes.format != CODES_NVFP4) {
-        uint8_t code = e8m0_of(g, a);
-        judge_value(judge, found, code, 0, "scales", at);
-        return code == 0xFF ? (double)NAN : ldexp(1, code - 127);
+        judge_between(judge, found, e8m0_of(g, a[0]), e8m0_of(g, a[1]),
+                      "scales", at);
+        return found == 0xFF ? (double)NAN : ldexp(1, found - 127);
     }
-    float sixth = (float)(a / 6);
-    double scale = reference_round(
-        (double)(float)((double)sixth * g->global_scale), ROPED_F8_E4M3);
+    for (int i = 0; i < 2; i++) {
+        float sixth = (float)(a[i] / 6);
+        scale[i] = reference_round(
+            (double)(float)((double)sixth * g->of->global_scale),
+            ROPED_F8_E4M3);
+    }
     codes.dtype = ROPED_F8_E4M3;
-    judge_value(judge, reference_value(&codes, at), scale, 0, "scales", at);
-    return scale / g->global_scale;
+    judge_between(judge, reference_value(&codes, at), scale[0], scale[1],
+                  "scales", at);
+    return reference_value(&codes, at) / g->of->global_scale;
 }
 
 static void judge_group(struct reference_judge *judge, const struct groups *g,
                         int64_t first)
 {
-    struct roped_tensor codes = *g->y;
-    double a = 0;
     const bool is_nv = g->params->codes.format == CODES_NVFP4;
-    for (int64_t i = first; i < first + g->group; i++) {
-        double x = fabs(reference_value(g->x, i));
-        if (isnan(x) ? !is_nv : x > a)
-            a = x;
-    }
-    double divisor = judge_scale(
-        judge, g, a,
-        reference_scale_at(&g->params->codes, g->scales, first / g->width,
-                           first % g->width, g->width));
+    const int64_t width = g->of->width;
+    struct roped_tensor codes = *g->of->y;
+    double a[2] = {0, 0};
+    for (int64_t i = first; i < first + g->group; i++)
+        reference_widen(g->of, i, !is_nv, a);
+    double divisor =
+        judge_scale(judge, g, a,
+                    reference_scale_at(&g->params->codes, g->of->scales,
+                                       first / width, first % width, width));
     codes.dtype = ROPED_F8_E4M3;
     for (int64_t i = first; i < first + g->group; i++) {
-        double x = reference_value(g->x, i);
-        double exact = divisor == 0 ? x * 0 : x / divisor;
+        struct reference_quotient quotient =
+            reference_divide(g->of, i, divisor);
         if (g->params->codes.format == CODES_MXFP8)
-            judge_fp8(judge, &codes, i, exact, 0, "y");
+            judge_fp8(judge, &codes, i, quotient.exact, 1e6 * quotient.off,
+                      "y");
         else
-            judge_e2m1(judge, g, i, exact);
+            judge_e2m1(judge, g, i, quotient);
     }
 }
 
 /* Every scale that no group has is 0. */
-static void judge_padding(struct reference_judge *judge, const struct groups *g,
-                          int64_t n_rows)
+static void judge_padding(struct reference_judge *judge, const struct groups *g)
 {
-    const int64_t n = roped_tensor_elements(g->scales);
-    const int64_t columns = g->width / g->group;
+    const struct reference_coded *of = g->of;
+    const uint8_t *scales = of->scales->data;
+    const int64_t columns = of->width / g->group;
     int64_t sum = 0;
-    for (int64_t i = 0; i < n; i++)
-        sum += ((const uint8_t *)g->scales->data)[i];
-    for (int64_t i = 0; i < n_rows * columns; i++)
-        sum -= ((const uint8_t *)g->scales->data)[reference_scale_at(
-            &g->params->codes, g->scales, i / columns, i % columns * g->group,
-            g->width)];
+    for (int64_t i = 0; i < roped_tensor_elements(of->scales); i++)
+        sum += scales[i];
+    for (int64_t i = 0; i < of->n_rows * columns; i++)
+        sum -= scales[reference_scale_at(&of->params->codes, of->scales,
+                                         i / columns, i % columns * g->group,
+                                         of->width)];
     judge_value(judge, (double)sum, 0, 0, "padding", 0);
 }
 
-void reference_groups(const struct roped_call *call,
+void reference_groups(const struct reference_coded *of,
                       struct reference_judge *judge)
 {
-    const struct quantize_params *params = (const void *)call->params;
-    struct groups g = {.params = params,
-                       .x = &call->in[QUANTIZE_X],
-                       .y = &call->out[QUANTIZE_Y],
-                       .scales = &call->out[QUANTIZE_SCALES],
-                       .largest =
-                           params->codes.format == CODES_MXFP8 ? 448 : 6};
-    g.width = g.x->dims[g.x->rank - 1];
-    g.group = columns_of_tile(&params->codes, g.width);
-    g.global_scale =
-        reference_global_scale(call, QUANTIZE_GLOBAL_SCALE, &params->codes);
-    const int64_t n = roped_tensor_elements(g.x);
-    for (int64_t i = 0; i < n; i += g.group)
+    const struct groups g = {
+        .of = of,
+        .params = of->params,
+        .largest = of->params->codes.format == CODES_MXFP8 ? 448 : 6,
+        .group = columns_of_tile(&of->params->codes, of->width)};
+    for (int64_t i = 0; i < of->n_rows * of->width; i += g.group)
         judge_group(judge, &g, i);
-    judge_padding(judge, &g, n / g.width);
+    judge_padding(judge, &g);
 }

@@ -4,36 +4,25 @@
  */
 #include "kernel/reference_codes.h"
 
-#include "ops/quantize.h"
-
 #include <float.h>
 #include <math.h>
 
-struct tiles {
-    const struct roped_tensor *x, *y, *scales;
-    const struct quantize_params *params;
-    int64_t n_rows, width, rows, columns; /* of all, of a tile */
+/* Rows and columns of a tile; rows 0: of all. */
+struct tile {
+    int64_t rows, columns;
 };
 
-static struct tiles tiles_of(const struct roped_call *call)
+static struct tile tile_of(const struct reference_coded *of)
 {
-    struct tiles t = {&call->in[QUANTIZE_X],
-                      &call->out[QUANTIZE_Y],
-                      &call->out[QUANTIZE_SCALES],
-                      (const void *)call->params,
-                      0,
-                      0,
-                      1,
-                      0};
-    t.width = t.columns = t.x->dims[t.x->rank - 1];
-    t.n_rows = t.rows = roped_tensor_elements(t.x) / t.width;
-    if (t.params->dynamic && t.params->codes.granularity != CODES_TENSOR)
-        t.rows = 1;
-    if (t.params->codes.granularity == CODES_GROUP)
-        t.columns = t.params->codes.group_size;
-    if (t.params->codes.granularity == CODES_BLOCK)
-        t.rows = t.columns = 128;
-    return t;
+    const struct quantize_params *params = of->params;
+    struct tile tile = {of->n_rows, of->width};
+    if (params->dynamic && params->codes.granularity != CODES_TENSOR)
+        tile.rows = 1;
+    if (params->codes.granularity == CODES_GROUP)
+        tile.columns = params->codes.group_size;
+    if (params->codes.granularity == CODES_BLOCK)
+        tile.rows = tile.columns = 128;
+    return tile;
 }
 
 static double smaller(double a, double b)
@@ -59,71 +48,102 @@ static double expected_scale(const struct quantize_params *params, double a)
     return scale;
 }
 
-static void judge_int8(struct reference_judge *judge, const struct tiles *t,
-                       int64_t i, double exact)
+static void judge_int8(struct reference_judge *judge,
+                       const struct reference_coded *of, int64_t i,
+                       struct reference_quotient quotient)
 {
-    const double least = t->params->dynamic ? -127 : -128;
-    const double found = ((const int8_t *)t->y->data)[i],
-                 off = 1e-6 * fabs(exact);
+    const double least = of->params->dynamic ? -127 : -128;
+    const double exact = quotient.exact, off = quotient.off;
+    const double found = ((const int8_t *)of->y->data)[i];
     double low = nearbyint(fmax(least, smaller(127, exact - off)));
     double high = nearbyint(fmax(least, smaller(127, exact + off)));
     double nearest = nearbyint(fmax(least, smaller(127, exact)));
     if (isnan(exact))
         low = high = nearest = 0;
-    judge_value(judge, found == low || found == high ? nearest : found, nearest,
+    judge_value(judge, found >= low && found <= high ? nearest : found, nearest,
                 0, "y", i);
 }
 
 /* Rows [row, end) of columns [first, last), which share a scale. */
-static void judge_tile(struct reference_judge *judge, const struct tiles *t,
-                       const int64_t rows[2], const int64_t columns[2])
+static void judge_tile(struct reference_judge *judge,
+                       const struct reference_coded *of, const int64_t rows[2],
+                       const int64_t columns[2])
 {
-    double largest = 0, scale = (double)(float)t->params->codes.dequant_scale;
+    const struct quantize_params *params = of->params;
+    double largest[2] = {0, 0};
+    double scale = (double)(float)params->codes.dequant_scale;
     for (int64_t r = rows[0]; r < rows[1]; r++)
         for (int64_t c = columns[0]; c < columns[1]; c++)
-            largest =
-                fmax(largest, fabs(reference_value(t->x, r * t->width + c)));
-    if (t->params->dynamic) {
-        int64_t at = reference_scale_at(&t->params->codes, t->scales, rows[0],
-                                        columns[0], t->width);
-        scale = expected_scale(t->params, largest);
-        judge_value(judge, reference_value(t->scales, at), scale, 0, "scales",
-                    at);
+            reference_widen(of, r * of->width + c, false, largest);
+    if (params->dynamic) {
+        int64_t at = reference_scale_at(&params->codes, of->scales, rows[0],
+                                        columns[0], of->width);
+        scale = reference_value(of->scales, at);
+        judge_between(judge, scale, expected_scale(params, largest[0]),
+                      expected_scale(params, largest[1]), "scales", at);
     }
     for (int64_t r = rows[0]; r < rows[1]; r++)
         for (int64_t c = columns[0]; c < columns[1]; c++) {
-            int64_t i = r * t->width + c;
-            double exact = reference_value(t->x, i) / scale;
-            if (t->params->codes.format == CODES_INT8)
-                judge_int8(judge, t, i, exact);
+            int64_t i = r * of->width + c;
+            struct reference_quotient quotient = reference_divide(of, i, scale);
+            if (params->codes.format == CODES_INT8)
+                judge_int8(judge, of, i, quotient);
             else
-                judge_fp8(judge, t->y, i, exact, 0, "y");
+                judge_fp8(judge, of->y, i, quotient.exact, 1e6 * quotient.off,
+                          "y");
         }
+}
+
+void reference_codes(const struct reference_coded *of,
+                     struct reference_judge *judge)
+{
+    const struct tile tile = tile_of(of);
+    const struct code_params *codes = &of->params->codes;
+    int64_t r = 0;
+    if (codes->format >= CODES_MXFP8) {
+        reference_groups(of, judge);
+        return;
+    }
+    do { /* a tensor without rows has a scale too */
+        const int64_t end = r + tile.rows;
+        const int64_t rows[] = {r, end < of->n_rows ? end : of->n_rows};
+        for (int64_t c = 0; c < of->width && (rows[1] > r || tile.rows == 0);
+             c += tile.columns) {
+            const int64_t last = c + tile.columns;
+            judge_tile(judge, of, rows,
+                       (int64_t[]){c, last < of->width ? last : of->width});
+        }
+        r += tile.rows;
+    } while (r < of->n_rows);
+    for (int64_t i = 0; codes->scale_layout == SCALES_COLUMNS_4 &&
+                        i < roped_tensor_elements(of->scales);
+         i++)
+        if (i % of->scales->dims[1] >= of->n_rows)
+            judge_value(judge, reference_value(of->scales, i), 0, 0, "padding",
+                        i);
+}
+
+static void bounds_of_x(const struct reference_coded *of, int64_t i,
+                        double bounds[2])
+{
+    bounds[0] = bounds[1] = reference_value(&of->call->in[QUANTIZE_X], i);
 }
 
 void reference_quantize(const struct roped_call *call,
                         struct reference_judge *judge)
 {
-    const struct tiles t = tiles_of(call);
-    const bool is_padded = t.params->codes.scale_layout == SCALES_COLUMNS_4;
-    int64_t r = 0;
-    if (t.params->codes.format >= CODES_MXFP8) {
-        reference_groups(call, judge);
-        return;
-    }
-    do { /* a tensor without rows has a scale too */
-        const int64_t rows[] = {r,
-                                r + t.rows < t.n_rows ? r + t.rows : t.n_rows};
-        for (int64_t c = 0; c < t.width && (rows[1] > r || t.rows == 0);
-             c += t.columns) {
-            const int64_t end = c + t.columns;
-            judge_tile(judge, &t, rows,
-                       (int64_t[]){c, end < t.width ? end : t.width});
-        }
-        r += t.rows;
-    } while (r < t.n_rows);
-    for (int64_t i = 0; is_padded && i < roped_tensor_elements(t.scales); i++)
-        if (i % t.scales->dims[1] >= t.n_rows)
-            judge_value(judge, reference_value(t.scales, i), 0, 0, "padding",
-                        i);
+    const struct quantize_params *params = (const void *)call->params;
+    const struct roped_tensor *x = &call->in[QUANTIZE_X];
+    const int64_t width = x->dims[x->rank - 1];
+    const struct reference_coded of = {
+        .call = call,
+        .params = params,
+        .y = &call->out[QUANTIZE_Y],
+        .scales = &call->out[QUANTIZE_SCALES],
+        .n_rows = roped_tensor_elements(x) / width,
+        .width = width,
+        .global_scale =
+            reference_global_scale(call, QUANTIZE_GLOBAL_SCALE, &params->codes),
+        .bounds = bounds_of_x};
+    reference_codes(&of, judge);
 }

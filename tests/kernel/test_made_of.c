@@ -12,11 +12,6 @@
 #include "kernel/runner.h"
 #include "kernel/values.h"
 
-#include "ops/rmsnorm_quantize.h"
-
-#include <roped/numeric.h>
-
-#include <float.h>
 #include <math.h>
 
 static struct runner runner;
@@ -268,64 +263,59 @@ static const struct roped_op *quantized(const struct roped_op *op)
     return of && roped_op_input(op, of->in[0].name) >= 0 ? of : NULL;
 }
 
-static uint8_t code_of(float x, enum roped_dtype dtype)
+/* quantize, as a call into codes says it: norms name their granularity by
+ * group_size, and are static unless they say otherwise. */
+static void init_codes(struct roped_call *codes, const struct random_call *made,
+                       const struct roped_tensor *values)
 {
-    if (isnan(x))
-        return 0x7F;
-    return dtype == ROPED_F8_E5M2 ? roped_float_to_e5m2(x)
-                                  : roped_float_to_e4m3(x);
-}
-
-/* The scale of a group, found where it must be; *is_right: it is the one that
- * follows from the largest value. */
-static float scale_of(const struct roped_call *call,
-                      const struct roped_tensor *y, int64_t row, int64_t group,
-                      int64_t size, bool *is_right)
-{
-    const struct rmsnorm_quantize_params *params = (const void *)call->params;
-    const struct roped_tensor *scales = output(call, "scales");
-    int64_t hidden = y->dims[y->rank - 1];
-    const float m = params->output_dtype == ROPED_F8_E5M2 ? 57344 : 448;
-    float bound = isnan(params->scale_ub) ? FLT_MAX : (float)params->scale_ub;
-    float largest = 0;
-    if (!params->dynamic)
-        return (float)params->dequant_scale;
-    for (int64_t j = 0; j < size; j++)
-        largest = fmaxf(largest, fabsf((float)reference_value(
-                                     y, row * hidden + group * size + j)));
-    bool has_columns = params->scale_layout == SCALES_COLUMNS ||
-                       params->scale_layout == SCALES_COLUMNS_4;
-    float found =
-        ((float *)scales->data)[has_columns ? group * scales->dims[1] + row
-                                            : row * (hidden / size) + group];
-    if (found != fmaxf(fminf(largest, bound) / m, 1 / (512 * m)))
-        *is_right = false;
-    return found;
-}
-
-static void expect_codes(const struct random_call *made,
-                         const struct roped_tensor *y)
-{
-    const struct roped_call *call = &made->call;
-    const struct rmsnorm_quantize_params *params = (const void *)call->params;
-    const struct roped_tensor *codes = output(call, "y");
-    int64_t hidden = y->dims[y->rank - 1], n = roped_tensor_elements(y);
-    int64_t size = params->group_size ? params->group_size : hidden;
-    bool is_right = true;
-    for (int64_t i = 0; i < n && is_right; i += size) {
-        float scale =
-            scale_of(call, y, i / hidden, i % hidden / size, size, &is_right);
-        for (int64_t j = i; j < i + size && is_right; j++)
-            is_right =
-                ((uint8_t *)codes->data)[j] ==
-                code_of((float)reference_value(y, j) / scale, codes->dtype);
+    static const char *const same[] = {
+        "output_dtype",   "dequant_scale", "granularity",  "scale_ub",
+        "scale_rounding", "infinity",      "global_scale", "scale_layout"};
+    const struct roped_op *op = made->op;
+    const int group = roped_op_param(op, "group_size");
+    const int global = roped_op_input(op, "global_scale");
+    const bool names_tiles = roped_op_param(op, "granularity") >= 0;
+    const bool is_dynamic = output(&made->call, "scales") != NULL;
+    struct roped_error err = {.text = ""};
+    roped_call_init(codes, roped_op_find("quantize"));
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        const int param = roped_op_param(op, same[i]);
+        if (param >= 0 && made->has_param[param] &&
+            (is_dynamic || strcmp(same[i], "scale_layout") != 0))
+            case_param(codes, same[i], made->param[param]);
     }
-    if (!is_right)
-        fail(made, "not the codes of the quotients");
+    case_param(codes, "dynamic", is_dynamic ? "true" : "false");
+    if (made->has_param[group] && strcmp(made->param[group], "0") != 0) {
+        if (!names_tiles)
+            case_param(codes, "granularity", "group");
+        case_param(codes, "group_size", made->param[group]);
+    }
+    if (global >= 0 && roped_tensor_given(&made->in[global]))
+        case_bind(codes, "global_scale", &made->in[global]);
+    struct roped_tensor x = *values;
+    x.stride = 0;
+    case_bind(codes, "x", &x);
+    if (roped_call_resolve(codes, &err))
+        fail(made, err.text);
 }
 
-/* To the bit: what a separate quantization gives. With rounding=type values
- * are rounded on their way as hf's are; else their type must be float32. */
+/* made gives the codes of what part gives. */
+static void expect_codes(const struct random_call *made,
+                         struct roped_call *part)
+{
+    static struct roped_call codes;
+    if (!run((struct random_call *)made, part, &plain))
+        return;
+    init_codes(&codes, made, output(part, "y"));
+    if (run((struct random_call *)made, &codes, &plain)) {
+        expect_same(made, &made->call, &codes, "y");
+        expect_same(made, &made->call, &codes, "scales");
+    }
+    runner_free_outputs(&codes);
+}
+
+/* To the bit: what a separate quantization gives. With rounding=type, or steps,
+ * values are rounded on their way as theirs are; of norms as hf's are. */
 TEST(codes_are_those_of_the_quotient)
 {
     for (int o = 0; o < roped_op_count(); o++)
@@ -335,19 +325,66 @@ TEST(codes_are_those_of_the_quotient)
             static struct roped_call part;
             if (!check_takes_case())
                 continue;
+            const struct roped_op *of = quantized(roped_op_at(o));
+            const bool is_norm = roped_op_input(of, "weight") >= 0;
             make(&made, roped_op_at(o), i);
-            set_param(&made, "rounding", "type");
+            set_param(&made, "rounding", !is_norm && i % 2 ? "steps" : "type");
             random_call_judge(&made);
             if (run(&made, &made.call, &plain)) {
-                set_param(&made, "rounding", "hf");
-                init_part(&part, quantized(made.op), &made, NULL);
-                if (run(&made, &part, &plain))
-                    expect_codes(&made, output(&part, "y"));
+                if (is_norm)
+                    set_param(&made, "rounding", "hf");
+                init_part(&part, of, &made, NULL);
+                expect_codes(&made, &part);
                 runner_free_outputs(&part);
             }
             runner_free_outputs(&made.call);
             random_call_free(&made);
         }
+}
+
+static void widen_inputs(struct random_call *wide)
+{
+    for (int i = 0; i < wide->call.n_in; i++) {
+        struct roped_tensor narrow = wide->in[i];
+        if (!roped_tensor_given(&narrow) || narrow.dtype == ROPED_F32)
+            continue;
+        wide->in[i] =
+            case_tensor(&source, ROPED_F32, narrow.rank, narrow.dims, 0);
+        for (int64_t j = 0; j < roped_tensor_elements(&narrow); j++)
+            ((float *)wide->in[i].data)[j] = (float)reference_value(&narrow, j);
+    }
+}
+
+/* With rounding=once the codes are those of float32, as if inputs had been
+ * float32. Norms add up the squares of each type in an order of its own. */
+TEST(codes_of_float32_need_no_type_between)
+{
+    for (int o = 0; o < roped_op_count(); o++) {
+        const struct roped_op *of = quantized(roped_op_at(o));
+        for (int i = 0;
+             i < check_cases(300) && of && roped_op_input(of, "weight") < 0;
+             i++) {
+            static struct random_call made, wide;
+            static struct roped_call part;
+            if (!check_takes_case())
+                continue;
+            make(&made, roped_op_at(o), i);
+            set_param(&made, "rounding", NULL);
+            random_call_judge(&made);
+            wide = made;
+            widen_inputs(&wide);
+            if (run(&made, &made.call, &plain)) {
+                init_part(&part, of, &wide, NULL);
+                expect_codes(&made, &part);
+                runner_free_outputs(&part);
+            }
+            for (int in = 0; in < made.call.n_in; in++)
+                if (wide.in[in].data != made.in[in].data)
+                    free(wide.in[in].data);
+            runner_free_outputs(&made.call);
+            random_call_free(&made);
+        }
+    }
 }
 
 /* ----------------------------------------------------------- pairs of tensors

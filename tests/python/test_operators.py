@@ -187,6 +187,14 @@ def test_act_and_mul_backward(call, rng, dtype):
     assert_close(out["grad_up"], g * x * sigmoid)
 
 
+def test_act_and_mul_quantize(call, rng, dtype):
+    x = rng.standard_normal((3, 192)).astype(dtype)
+    out = call("act_and_mul_quantize", {"x": x}, output_dtype="int8", granularity="group", group_size=32, rounding="type")
+    apart = call("act_and_mul", {"x": x}, rounding="type")["y"]
+    expected = call("quantize", {"x": apart}, output_dtype="int8", granularity="group", group_size=32)
+    assert np.array_equal(out["y"], expected["y"]) and np.array_equal(out["scales"], expected["scales"])
+
+
 def test_rmsnorm_backward(call, rng, dtype):
     grad_y, x = (rng.standard_normal((5, 96)).astype(dtype) for _ in range(2))
     weight = rng.standard_normal(96).astype(dtype)

@@ -38,7 +38,7 @@ enum {
     ROPED_MAX_PARAMS = 48,
     ROPED_MAX_TYPES = 12,
     ROPED_MAX_FORMS = 16,
-    ROPED_MAX_GIVEN = 20,
+    ROPED_MAX_GIVEN = 32,
     ROPED_MAX_DIMS = 16, /* distinct dim symbols of one operator */
     ROPED_MAX_STEPS = 3, /* of one dim */
     ROPED_PARAMS_BYTES = 512,

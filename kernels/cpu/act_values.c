@@ -1,0 +1,120 @@
+/*
+ * act_values.c - act(gate) * up, a block at a time through float32.
+ */
+#include "cpu/act_values.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ------------------------------------------------------------------- steps */
+
+/* x = T(a * x + b) */
+static void step(const struct act_values *of, float *x, float a, float b,
+                 int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] = a * x[i] + b;
+    cpu_round(of->rows, of->dtype, x, n);
+}
+
+/* x = T(x * y) */
+static void step_product(const struct act_values *of, float *x, const float *y,
+                         int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] *= y[i];
+    cpu_round(of->rows, of->dtype, x, n);
+}
+
+/* 0.5 * x * (1 + tanh(c * (x + 0.044715 * x^3))), whose -0 is of no account */
+static void gelu_steps(const struct act_values *of, float *x, int64_t n)
+{
+    const enum roped_dtype dtype = of->dtype;
+    float z[CPU_BLOCK] = {0};
+    memcpy(z, x, (size_t)n * sizeof *z);
+    step_product(of, z, x, n);
+    step_product(of, z, x, n);
+    step(of, z, 0.044715f, 0, n);
+    for (int64_t i = 0; i < n; i++)
+        z[i] += x[i];
+    cpu_round(of->rows, dtype, z, n);
+    step(of, z, 0x1.988454p-1f, 0, n);
+    of->rows->activation->tanh(z, cpu_ceil_div(n, CPU_LANES) * CPU_LANES);
+    cpu_round(of->rows, dtype, z, n);
+    step(of, z, 1, 1, n);
+    step(of, x, 0.5f, 0, n);
+    step_product(of, x, z, n);
+}
+
+/* x * sigmoid(alpha * x) */
+static void sigmoid_steps(const struct act_values *of, float *x, int64_t n)
+{
+    const struct act_and_mul_plan sigmoid = {.activation = ACT_SIGMOID,
+                                             .limit = INFINITY};
+    float z[CPU_BLOCK] = {0};
+    memcpy(z, x, (size_t)n * sizeof *z);
+    step(of, z, of->plan->alpha, 0, n);
+    of->rows->activation->activate(&sigmoid, z,
+                                   cpu_ceil_div(n, CPU_LANES) * CPU_LANES);
+    cpu_round(of->rows, of->dtype, z, n);
+    step_product(of, x, z, n);
+}
+
+/* Of gates, clamped; and what swiglu_oai adds to up, clamped too. */
+static void act_steps(const struct act_values *of, float *gate, float *up,
+                      int64_t n)
+{
+    const struct act_and_mul_plan *plan = of->plan;
+    const float limit = plan->limit;
+    for (int64_t i = 0; i < n; i++)
+        gate[i] = gate[i] > limit ? limit : gate[i];
+    if (plan->activation == ACT_GELU_TANH)
+        gelu_steps(of, gate, n);
+    else
+        sigmoid_steps(of, gate, n);
+    if (!plan->gated)
+        return;
+    for (int64_t i = 0; i < n; i++) {
+        const float most = up[i] > limit ? limit : up[i];
+        up[i] = most < -limit ? -limit : most;
+    }
+    if (plan->beta != 0)
+        step(of, up, 1, plan->beta, n);
+    for (int64_t i = 0; i < n; i++)
+        gate[i] *= up[i];
+}
+
+/* ------------------------------------------------------------------ blocks */
+
+struct act_values act_values_of(const struct roped_call *call,
+                                const struct act_and_mul_plan *plan,
+                                const struct cpu_rows *rows)
+{
+    const struct roped_tensor *x = &call->in[ACT_AND_MUL_X],
+                              *gate = &call->in[ACT_AND_MUL_GATE];
+    return (struct act_values){
+        .rows = rows,
+        .plan = plan,
+        .dtype = roped_tensor_given(x) ? x->dtype : gate->dtype,
+        .operands = act_operands_of(plan, x, gate, &call->in[ACT_AND_MUL_UP])};
+}
+
+void act_values_load(const struct act_values *of, int64_t row, int64_t i,
+                     int64_t n, float *gate)
+{
+    const struct act_and_mul_plan *plan = of->plan;
+    const int64_t whole = cpu_ceil_div(n, CPU_LANES) * CPU_LANES;
+    float up[CPU_BLOCK];
+    act_load(of->rows, &of->operands.gate, row, i, n, gate);
+    if (plan->gated)
+        act_load(of->rows, &of->operands.up, row, i, n, up);
+    if (plan->steps) {
+        act_steps(of, gate, up, n);
+        return;
+    }
+    of->rows->activation->activate(plan, gate, whole);
+    if (plan->rounds)
+        cpu_round(of->rows, of->dtype, gate, n);
+    if (plan->gated)
+        of->rows->activation->multiply(plan, gate, up, whole);
+}

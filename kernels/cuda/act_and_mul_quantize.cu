@@ -1,0 +1,255 @@
+// act_and_mul_quantize.cu - act_and_mul_quantize on CUDA: quantize of what act_and_mul computes.
+// Given scales, those of a tensor, and groups take the packets of quantize. Rows and blocks of
+// 128 x 128 keep their values in shared memory until their scale is known, so memory is read once;
+// a row that is too wide for that is computed twice.
+#include "cuda/act_packets.cuh"
+#include "cuda/quantize_packets.cuh"
+
+extern "C" {
+#include "ops/act_and_mul_quantize.h"
+}
+
+struct coded_args {
+    struct act_operands of;
+    int32_t interleaved, gated, steps, rounds_result; // bool
+    struct act_rule rule;
+    quantize_args codes;
+    int32_t keeps; // bool: there is shared memory for a tile
+};
+
+// The source of products.
+template <typename Element>
+struct products_of {
+    using T = Element;
+    using args = coded_args;
+    static constexpr const char *kName = "y";
+
+    struct addresses {
+        const T *gate, *up;
+    };
+    template <int n>
+    struct product {
+        float x[n];
+    };
+
+    template <int n>
+    static __device__ __forceinline__ addresses at(const args &args, int64_t row, int64_t column)
+    {
+        const T *gate = static_cast<const T *>(args.of.gate) + row * args.of.gate_stride;
+        const T *up = static_cast<const T *>(args.of.up) + row * args.of.up_stride;
+        if (args.interleaved)
+            return {gate + 2 * column, gate + 2 * column + n};
+        return {gate + column, up + column};
+    }
+    template <int n>
+    static __device__ __forceinline__ product<n> load(const args &args, const addresses &from)
+    {
+        using pack_of = packet<T, n>;
+        product<n> out;
+        float up[n] = {};
+        auto of_gate = pack_of::load(from.gate);
+        if (args.gated) {
+            auto of_up = pack_of::load(from.up);
+            pack_of::widen(of_up, up);
+        }
+        pack_of::widen(of_gate, out.x);
+        if (args.interleaved) {
+            float first[n], second[n];
+            memcpy(first, out.x, sizeof first);
+            memcpy(second, up, sizeof second);
+            part(first, second, out.x, up);
+        }
+        constexpr bool kMayStep = sizeof(T) == 2;
+        if (kMayStep && args.steps)
+            act_of<T, kMayStep>(args.rule, args.gated, out.x, up);
+        else
+            act_of<T, false>(args.rule, args.gated, out.x, up);
+        if (args.rounds_result) {
+#pragma unroll
+            for (int i = 0; i < n; i++)
+                out.x[i] = rounded<T>(out.x[i]);
+        }
+        return out;
+    }
+    template <int n>
+    static __device__ __forceinline__ product<n> none()
+    {
+        return {};
+    }
+    template <int n>
+    static __device__ __forceinline__ void values(const args &, const product<n> &from,
+                                                  float (&x)[n])
+    {
+#pragma unroll
+        for (int i = 0; i < n; i++)
+            x[i] = from.x[i];
+    }
+};
+
+// ------------------------------------------------------------------------------------ kernels
+
+// Packet i of a tile of so many packets a row: its values, and where its codes are.
+template <typename T, int kVec>
+struct tile_packet {
+    int64_t row, column;
+
+    __device__ __forceinline__ tile_packet(const quantize_args &codes, uint32_t i, uint32_t packets)
+    {
+        const int64_t strip = blockIdx.x / codes.n_tiles;
+        const uint32_t down = i / packets;
+        row = strip * codes.tile_rows + down;
+        column = (blockIdx.x - strip * codes.n_tiles) * codes.tile_width +
+                 (int64_t)(i - down * packets) * kVec;
+    }
+    __device__ __forceinline__ void values(const coded_args &args, float (&x)[kVec]) const
+    {
+        using S = products_of<T>;
+        S::template values<kVec>(
+            args, S::template load<kVec>(args, S::template at<kVec>(args, row, column)), x);
+    }
+    __device__ __forceinline__ uint8_t *code(const quantize_args &codes) const
+    {
+        return codes.y + row * codes.y_stride + (column >> codes.y_shift);
+    }
+};
+
+// A tile for a block of threads: packets of values to codes, n = kVec of them at a time, or one; of
+// codes that are two a byte, two then.
+template <typename T, int kVec>
+static __global__ void __launch_bounds__(kMostThreads)
+    kept_kernel(const __grid_constant__ coded_args args)
+{
+    extern __shared__ float kept[];
+    __shared__ float shared[32];
+    const quantize_args &codes = args.codes;
+    let_next_start();
+    wait_for_previous();
+    const int64_t strip = blockIdx.x / codes.n_tiles, tile = blockIdx.x - strip * codes.n_tiles;
+    const uint32_t rows = (uint32_t)min(codes.tile_rows, codes.n_rows - strip * codes.tile_rows);
+    const uint32_t columns = (uint32_t)min(codes.tile_width, codes.width - tile * codes.tile_width);
+    const uint32_t packets = columns / kVec, n = rows * packets;
+    code_divisor divisor;
+    if (codes.finds) {
+        float largest = 0.0f;
+        for (uint32_t i = threadIdx.x; i < n; i += blockDim.x) {
+            float x[kVec];
+            tile_packet<T, kVec>(codes, i, packets).values(args, x);
+            largest = fmaxf(largest, largest_of(codes.rule, x));
+            for (int j = 0; j < kVec && args.keeps; j++)
+                kept[i * kVec + j] = x[j];
+        }
+        largest = largest_in_group(largest, shared, blockDim.x);
+        code_scale_made scale = make_scale(codes.rule, largest);
+        if (threadIdx.x == 0)
+            store_scale(codes.rule, codes.scales, scale_at(codes.scales, strip, tile), scale);
+        divisor = divisor_of(scale);
+        __syncthreads();
+    } else {
+        divisor = known_scale(codes);
+    }
+    const bool has_kept = codes.finds && args.keeps;
+    if (kVec == 1 && codes.y_shift) {
+        for (uint32_t i = threadIdx.x; i < n / 2; i += blockDim.x) {
+            const tile_packet<T, 1> first(codes, 2 * i, packets);
+            float x[2] = {kept[2 * i], kept[2 * i + 1]};
+            store_codes(codes.rule, first.code(codes), x, divisor);
+        }
+        return;
+    }
+    for (uint32_t i = threadIdx.x; i < n; i += blockDim.x) {
+        const tile_packet<T, kVec> packet(codes, i, packets);
+        float x[kVec];
+        if (has_kept) {
+#pragma unroll
+            for (int j = 0; j < kVec; j++)
+                x[j] = kept[i * kVec + j];
+        } else {
+            packet.values(args, x);
+        }
+        store_codes(codes.rule, packet.code(codes), x, divisor);
+    }
+}
+
+// ------------------------------------------------------------------------------------ launches
+
+template <typename T>
+static bool are_packets(const coded_args &args)
+{
+    constexpr int64_t kVec = kVecOf<T>;
+    const quantize_args &codes = args.codes;
+    const bool is_one = codes.n_rows == 1;
+    return has_packets<T>(codes) && is_aligned(args.of.gate, 16) && is_aligned(args.of.up, 16) &&
+           (is_one || (args.of.gate_stride % kVec == 0 && args.of.up_stride % kVec == 0));
+}
+
+// Threads for a tile of so many packets: two or more for each.
+static int threads_of(int64_t packets)
+{
+    int threads = 32;
+    while (threads < kMostThreads && threads * 4 <= packets)
+        threads *= 2;
+    return threads;
+}
+
+template <typename T, int kVec>
+static enum roped_status launch_tiles(coded_args args, struct roped_queue *queue,
+                                      struct roped_error *err)
+{
+    constexpr int64_t kMost = 64 << 10, kOwn = 2 << 10; // bytes; what a block has besides
+    const quantize_args &codes = args.codes;
+    const int64_t values = codes.tile_rows * codes.tile_width;
+    const int64_t bytes = values * (int64_t)sizeof(float);
+    if (values > INT_MAX)
+        return roped_fail(err, ROPED_TOO_LARGE,
+                          "tensor 'y': rows of %lld elements, expected at most %d on this device",
+                          (long long)codes.width, INT_MAX);
+    args.keeps = codes.finds && bytes <= kMost && bytes + kOwn <= queue->shared_bytes;
+    return start(queue, kept_kernel<T, kVec>, dim3(threads_of(values / kVec)),
+                 blocks_of(codes.n_rows, codes.tile_rows) * codes.n_tiles, dim3(1), args, err,
+                 args.keeps ? bytes : 0);
+}
+
+template <typename T>
+static enum roped_status launch(const coded_args &args, struct roped_queue *queue,
+                                struct roped_error *err)
+{
+    using S = products_of<T>;
+    const quantize_args &codes = args.codes;
+    const bool is_packed = are_packets<T>(args);
+    if (codes.is_tensor) {
+        enum roped_status status = find_tensor_scale<S>(args, is_packed, queue, err);
+        if (status)
+            return status;
+    }
+    if (codes.n_rows == 0)
+        return ROPED_OK;
+    const bool is_whole = codes.finds && codes.rule.scale == CODE_SCALE_F32 &&
+                          (codes.n_tiles == 1 || codes.tile_rows > 1);
+    if (is_packed && !is_whole)
+        return launch_packets<S>(args, queue, err);
+    return is_packed ? launch_tiles<T, kVecOf<T>>(args, queue, err)
+                     : launch_tiles<T, 1>(args, queue, err);
+}
+
+extern "C" enum roped_status roped_cuda_act_and_mul_quantize(const struct roped_call *call,
+                                                             struct roped_queue *queue,
+                                                             struct roped_error *err)
+{
+    const struct act_and_mul_quantize_plan *plan =
+        (const struct act_and_mul_quantize_plan *)call->plan;
+    const struct roped_tensor *x = &call->in[ACT_AND_MUL_X], *gate = &call->in[ACT_AND_MUL_GATE];
+    coded_args args = {};
+    args.interleaved = plan->act.interleaved;
+    args.gated = plan->act.gated;
+    args.steps = plan->act.steps;
+    args.rounds_result = plan->rounds_result;
+    args.rule = act_rule_of(&plan->act);
+    enum roped_status status = begin_codes(&plan->quantize, call, queue, &args.codes, err);
+    if (status)
+        return status;
+    return with_float_type(roped_tensor_given(x) ? x->dtype : gate->dtype, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        args.of = act_operands_of<T>(&plan->act, x, gate, &call->in[ACT_AND_MUL_UP]);
+        return launch<T>(args, queue, err);
+    });
+}

@@ -1,0 +1,257 @@
+// quantize_packets.cuh - what the kernels of quantize and of operators that quantize what they
+// compute share: packets of values to codes by scales that are there, or of groups whose packets
+// are in lanes of one warp; the scale of a whole tensor; and their launches.
+//
+// A source S says where values come from:
+//
+//     S::T, S::kName       their type, and the tensor that an error names
+//     S::args              what its kernels get: its own, and codes, a quantize_args
+//     S::at<n>(args, row, column)     the addresses of a packet of n values
+//     S::load<n>(args, addresses), S::none<n>()    a packet as it is kept
+//     S::values<n>(args, packet, x)                its values
+#pragma once
+
+extern "C" {
+#include "ops/quantize.h"
+}
+
+#include "cuda/device/codes.cuh"
+#include "cuda/device/quotient.cuh"
+#include "cuda/device/reduce.cuh"
+#include "cuda/device/stream.cuh"
+#include "cuda/device/vector.cuh"
+#include "cuda/dispatch.cuh"
+
+constexpr int kThreads = 256;
+constexpr int kMostThreads = 512; // for a row
+constexpr int kSide = CODES_BLOCK_SIDE;
+
+struct quantize_args {
+    uint8_t *y;
+    code_scales scales;
+    int64_t n_rows, width, y_stride;
+    int64_t n_tiles, tile_rows, tile_width;
+    int64_t first_row;  // of a launch of packets
+    uint32_t packets;   // of a row
+    uint32_t n_packets; // of all rows of a launch
+    divisor_of_index to_row;
+    int32_t tile_shift;  // a tile has 2^tile_shift packets of a row
+    int32_t y_shift;     // a byte has 2^y_shift codes
+    float dequant_scale; // where nothing is found
+    code_rule rule;
+    int32_t finds;     // bool: tiles have dynamic scales
+    int32_t is_tensor; // bool: scales[0] is everybody's
+};
+
+// A scale that is there before the kernel starts.
+__device__ __forceinline__ code_divisor known_scale(const quantize_args &args)
+{
+    float scale = args.is_tensor ? finished(args.rule, scale_value(CODE_SCALE_F32, args.scales, 0))
+                                 : args.dequant_scale;
+    return {1.0f, divisor_of(scale)};
+}
+
+// The rule of a launch, whose scales a kernel is compiled for: those of float32 are those of codes
+// of 8 bits. What other formats do would take the registers and the time of every one.
+template <int kScale>
+__device__ __forceinline__ code_rule rule_of(const quantize_args &args)
+{
+    code_rule rule = args.rule;
+    rule.scale = kScale;
+    if (kScale == CODE_SCALE_F32 && rule.element > CODE_I8)
+        __builtin_unreachable();
+    return rule;
+}
+
+// ------------------------------------------------------------------------------------ kernels
+
+// Packets of given scales, of tensors and of groups: those of a group are in lanes of one warp.
+template <typename S, int kScale>
+static __global__ void __launch_bounds__(kThreads)
+    packet_kernel(const __grid_constant__ typename S::args args)
+{
+    constexpr int kVec = kVecOf<typename S::T>;
+    const quantize_args &codes = args.codes;
+    const code_rule rule = rule_of<kScale>(codes);
+    let_next_start();
+    uint32_t i = blockIdx.x * kThreads + threadIdx.x;
+    uint32_t row = quotient(i, codes.to_row), packet = i - row * codes.packets;
+    bool is_inside = i < codes.n_packets;
+    int64_t column = (int64_t)packet * kVec, place = codes.first_row + row;
+    const auto from = S::template at<kVec>(args, place, column);
+    wait_for_previous();
+    auto raw = is_inside ? S::template load<kVec>(args, from) : S::template none<kVec>();
+    float x[kVec];
+    code_divisor divisor;
+    S::template values<kVec>(args, raw, x);
+    if (codes.finds) {
+        float largest = largest_of(rule, x);
+        int lanes = 1 << codes.tile_shift;
+        for (int distance = lanes / 2; distance > 0; distance /= 2)
+            largest = fmaxf(largest, exchange(largest, distance));
+        code_scale_made scale = make_scale(rule, largest);
+        if (is_inside && threadIdx.x % lanes == 0)
+            store_scale(rule, codes.scales,
+                        scale_at(codes.scales, place, packet >> codes.tile_shift), scale);
+        divisor = divisor_of(scale);
+    } else {
+        divisor = known_scale(codes);
+    }
+    if (is_inside)
+        store_codes(rule, codes.y + place * codes.y_stride + (column >> codes.y_shift), x, divisor);
+}
+
+// The largest raw scale of all rows in scales[0], which is 0 before: packets of kVec elements, or
+// single ones. Positive floats have the order of their bits.
+template <typename S, int kVec>
+static __global__ void __launch_bounds__(kThreads)
+    tensor_kernel(const __grid_constant__ typename S::args args)
+{
+    __shared__ float shared[32];
+    const quantize_args &codes = args.codes;
+    let_next_start();
+    wait_for_previous();
+    float largest = 0.0f;
+    for (uint32_t i = blockIdx.x * kThreads + threadIdx.x; i < codes.n_packets;
+         i += gridDim.x * kThreads) {
+        uint32_t row = quotient(i, codes.to_row);
+        int64_t column = (int64_t)(i - row * codes.packets) * kVec;
+        const auto from = S::template at<kVec>(args, codes.first_row + row, column);
+        float x[kVec];
+        S::template values<kVec>(args, S::template load<kVec>(args, from), x);
+        largest = fmaxf(largest, largest_of(codes.rule, x));
+    }
+    largest = largest_in_group(largest, shared, kThreads);
+    if (threadIdx.x == 0)
+        atomicMax(static_cast<unsigned *>(codes.scales.data),
+                  __float_as_uint(raw_scale_of(codes.rule, largest)));
+}
+
+// scales[0] as the call returns it.
+static __global__ void finish_kernel(const __grid_constant__ quantize_args args)
+{
+    let_next_start();
+    wait_for_previous();
+    float *scale = static_cast<float *>(args.scales.data);
+    *scale = finished(args.rule, *scale);
+}
+
+// ------------------------------------------------------------------------------------ launches
+
+// Can packets of codes be stored, and begin where a packet of values does?
+template <typename T>
+static bool has_packets(const quantize_args &codes)
+{
+    constexpr int kVec = kVecOf<T>;
+    return codes.width % kVec == 0 && is_aligned(codes.y, kVec >> codes.y_shift) &&
+           (codes.n_rows == 1 || codes.y_stride % (kVec >> codes.y_shift) == 0);
+}
+
+static int64_t blocks_of(int64_t n, int64_t threads)
+{
+    return (n + threads - 1) / threads;
+}
+
+// A thread for each packet of kVec elements, in at most so many blocks; of so many rows a launch
+// that their packets can be counted in a register.
+template <typename S, int kVec>
+static enum roped_status launch_packets(typename S::args args, kernel_fn<typename S::args> *kernel,
+                                        int64_t most_blocks, struct roped_queue *queue,
+                                        struct roped_error *err)
+{
+    quantize_args &codes = args.codes;
+    const int64_t packets = codes.width / kVec, n_rows = codes.n_rows;
+    if (packets > kMostPackets)
+        return roped_fail(
+            err, ROPED_TOO_LARGE,
+            "tensor '%s': rows of %lld elements, expected at most %lld on this device", S::kName,
+            (long long)codes.width, (long long)(kMostPackets * kVec));
+    const int64_t most = kMostPackets / packets;
+    codes.packets = (uint32_t)packets;
+    codes.to_row = index_divisor(packets);
+    while (codes.finds && kVec << codes.tile_shift < codes.tile_width)
+        codes.tile_shift++;
+    enum roped_status status = ROPED_OK;
+    int64_t row = 0;
+    do { // a tensor without rows has a scale too
+        codes.first_row = row;
+        codes.n_rows = n_rows - row < most ? n_rows - row : most;
+        codes.n_packets = (uint32_t)(codes.n_rows * packets);
+        int64_t blocks = blocks_of(codes.n_packets, kThreads);
+        blocks = blocks < 1 ? 1 : blocks < most_blocks ? blocks : most_blocks;
+        status = start(queue, kernel, dim3(kThreads), blocks, dim3(1), args, err);
+        row += most;
+    } while (row < n_rows && !status);
+    return status;
+}
+
+// The kernel for the scales of a launch.
+template <typename S>
+static enum roped_status launch_packets(const typename S::args &args, struct roped_queue *queue,
+                                        struct roped_error *err)
+{
+    constexpr int kVec = kVecOf<typename S::T>;
+    const int scale = args.codes.rule.scale;
+    kernel_fn<typename S::args> *kernel =
+        scale == CODE_SCALE_E8M0   ? packet_kernel<S, CODE_SCALE_E8M0>
+        : scale == CODE_SCALE_E4M3 ? packet_kernel<S, CODE_SCALE_E4M3>
+                                   : packet_kernel<S, CODE_SCALE_F32>;
+    return launch_packets<S, kVec>(args, kernel, INT_MAX, queue, err);
+}
+
+template <typename S>
+static enum roped_status find_tensor_scale(const typename S::args &args, bool is_packed,
+                                           struct roped_queue *queue, struct roped_error *err)
+{
+    constexpr int64_t kMostBlocks = 2048;
+    constexpr int kVec = kVecOf<typename S::T>;
+    CHECK_RETURN(queue->backend,
+                 cudaMemsetAsync(args.codes.scales.data, 0, sizeof(float), queue->stream), err);
+    enum roped_status status =
+        is_packed ? launch_packets<S, kVec>(args, tensor_kernel<S, kVec>, kMostBlocks, queue, err)
+                  : launch_packets<S, 1>(args, tensor_kernel<S, 1>, kMostBlocks, queue, err);
+    return status ? status : start(queue, finish_kernel, dim3(1), 1, dim3(1), args.codes, err);
+}
+
+static enum roped_status clear_padding(const struct code_tiles *tiles,
+                                       const struct roped_tensor *scales, struct roped_queue *queue,
+                                       struct roped_error *err)
+{
+    const size_t bytes = (size_t)tiles->scale_bytes;
+    char *end = static_cast<char *>(scales->data) + (size_t)tiles->n_rows * bytes;
+    if (tiles->is_swizzled && (tiles->n_rows % 128 || tiles->n_tiles % 4))
+        CHECK_RETURN(
+            queue->backend,
+            cudaMemsetAsync(scales->data, 0, (size_t)roped_tensor_bytes(scales), queue->stream),
+            err);
+    if (tiles->n_padding > 0)
+        CHECK_RETURN(queue->backend,
+                     cudaMemset2DAsync(end, (size_t)tiles->scale_tile * bytes, 0,
+                                       (size_t)tiles->n_padding * bytes, (size_t)tiles->n_tiles,
+                                       queue->stream),
+                     err);
+    return ROPED_OK;
+}
+
+// What every source's codes are, and zeros where scales are beyond rows and groups.
+static enum roped_status begin_codes(const struct quantize_plan *plan,
+                                     const struct roped_call *call, struct roped_queue *queue,
+                                     quantize_args *codes, struct roped_error *err)
+{
+    const struct code_tiles *tiles = &plan->tiles;
+    const struct roped_tensor *y = &call->out[QUANTIZE_Y], *scales = &call->out[QUANTIZE_SCALES];
+    codes->y = static_cast<uint8_t *>(y->data);
+    codes->scales = code_scales_of(*tiles, scales->data);
+    codes->n_rows = tiles->n_rows;
+    codes->width = tiles->width;
+    codes->y_shift = plan->rule.element == CODE_E2M1;
+    codes->y_stride = row_stride(y, tiles->width >> codes->y_shift);
+    codes->n_tiles = tiles->n_tiles;
+    codes->tile_rows = tiles->tile_rows;
+    codes->tile_width = tiles->tile_width;
+    codes->dequant_scale = plan->dequant_scale;
+    codes->rule = plan->rule;
+    codes->finds = plan->dynamic && !plan->is_tensor;
+    codes->is_tensor = plan->is_tensor;
+    return clear_padding(tiles, scales, queue, err);
+}
