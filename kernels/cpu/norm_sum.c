@@ -34,22 +34,29 @@ static void add(const struct block *block, const void *row)
     widen(block, other, row);
     for (int64_t i = 0; i < block->n; i++)
         block->z[i] += other[i];
-    round_sum(block);
 }
 
+/* A step is rounded before the next one; the last one as it is stored. */
 static void add_up(const struct block *block, const struct cpu_norm_terms *row)
 {
     const struct cpu_norm_sum *how = block->how;
+    const void *const first =
+        how->is_residual_first ? row->residual : row->addend;
+    const void *const last =
+        how->is_residual_first ? row->addend : row->residual;
+    bool is_step = how->x_scale != 1;
     widen(block, block->z, row->x);
-    if (how->x_scale != 1) {
+    if (is_step)
         how->rows->scale(block->z, how->x_scale, block->n);
-        round_sum(block);
+    for (int i = 0; i < 2; i++) {
+        const void *const term = i == 0 ? first : last;
+        if (!term)
+            continue;
+        if (is_step)
+            round_sum(block);
+        add(block, term);
+        is_step = true;
     }
-    if (row->addend && !how->is_residual_first)
-        add(block, row->addend);
-    add(block, row->residual);
-    if (row->addend && how->is_residual_first)
-        add(block, row->addend);
 }
 
 void cpu_norm_sum_row(const struct cpu_norm_sum *how,

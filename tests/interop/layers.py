@@ -250,9 +250,9 @@ class Place:
     inputs: dict
     output: torch.Tensor
     is_scaled: bool = False  # of a sum: x was multiplied by a number, and is as it was before
-    parallel: tuple = ()  # of a sum: what it is with three operands: the order, and their tensors
     is_rotated: bool = False  # of heads: before they were normalised
     eps: float = None
+    parallel: tuple = ()  # of a sum: what it is with three operands: the order, and their tensors
 
 
 def is_number(graph, reference):
@@ -357,7 +357,7 @@ def norms_of(found, values):
             if three:
                 order, terms = three
                 three = order, dict(zip(("x", "addend", "residual"), (values[one] for one in terms)))
-            yield Place("sum", place, inputs, values[out], scaled, three or (), eps=eps_of(module))
+            yield Place("sum", place, inputs, values[out], scaled, eps=eps_of(module), parallel=three or ())
 
 
 def added_norms_of(found, values):

@@ -1,6 +1,7 @@
-"""What `ropectl model` says of a model's layers gives the bits of the model's own classes: of its norms, of x + residual
-and the norm of it, and of the middle of its MLPs, in bfloat16. Eps are other numbers than the defaults, so that one that
-is read from another member of config.json shows. What the order of a float32 sum shows is 40 elements in a million.
+"""What `ropectl model` says of a model's layers gives the bits of the model's own classes: of its norms, of x +
+residual and the norm of it, and of the middle of its MLPs, in bfloat16. Where blocks are parallel the sum has three
+operands. Eps are other numbers than the defaults, so that one that is read from another member of config.json shows.
+What the order of a float32 sum shows is 40 elements in a million.
 
 Each model_type for which transformers names a class that generates text is walked (layers.py). A model without a row is
 said to be unknown; what a row says and is not so fails. With ROPED_INTEROP_MODELS=all every model is tried."""
