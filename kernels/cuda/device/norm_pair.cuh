@@ -17,6 +17,8 @@
 #include "cuda/device/quotient.cuh"
 #include "ops/norm_pair.h"
 
+#include <type_traits>
+
 struct pair_args {
     struct norm_args norm; // residual: the second tensor
     uint32_t n_groups;     // of a row of the tensors
@@ -155,6 +157,9 @@ __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
 {
     using T = typename K::T;
     constexpr int kVectors = C::kVectors, kStarted = C::kStartsWeight ? kVectors : 1;
+    // not of float16, which would spill more
+    constexpr bool kUnpacksAgain =
+        std::is_same_v<T, __nv_bfloat16> && K::kPair != GATE_THEN_NORM && kVectors > 2;
     const norm_args &norm = args.norm;
     row_part<K, C> part;
     raw_row<K, kVectors> raw;
@@ -195,6 +200,11 @@ __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
 #pragma unroll
     for (int v = 0; v < kVectors; v++)
         unpack_pair(args, raw, v, z[v]);
+    if constexpr (kUnpacksAgain) { // x as it came stays, in half of the registers
+#pragma unroll
+        for (int v = 0; v < kVectors; v++)
+            forget_words(raw.x[v]);
+    }
     const row_scale scale = scale_of_values<K, C>(norm, z);
     if (C::kMayPart && part.to_write <= 0)
         return; // whole warps
@@ -203,8 +213,8 @@ __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
         float gain[K::kVec];
         unpack<T>(C::kStartsWeight ? weights[v % kStarted] : load_weight(v), gain);
         add_bias(norm, gain);
-        if constexpr (K::kPair != GATE_THEN_NORM && kVectors > 2)
-            unpack<T, true>(raw.x[v], z[v]); // in half the registers
+        if constexpr (kUnpacksAgain)
+            unpack<T>(raw.x[v], z[v]);
         finish_pair<K>(args, gain, scale, raw.residual[v], z[v]);
         if (part.writes(v))
             store_result<K, true>(norm, part.at + v * part.kStep, K::kVec, z[v]);
