@@ -20,6 +20,7 @@ struct pair_loop {
     float *gain;                 /* weight_bias + weight, of a whole row */
     float *gated; /* [n_segments][room]; where it is normalised */
     bool rounds, is_streamed;
+    bool adds_stored; /* what is added is a norm in the type of the rows */
 };
 
 /* Column i of a group, which is a row of the plan. */
@@ -111,6 +112,46 @@ static void finish_group(const struct pair_loop *loop, int64_t group,
     }
 }
 
+/* Whole rows, whose norm is stored in their type before it is added: columns of
+ * a few at a time by the loops of rmsnorm, and then by those of a sum. */
+static void add_rows(const struct pair_loop *loop, int64_t begin, int64_t end)
+{
+    enum { ROWS = 4 };
+    const struct rmsnorm_plan *plan = &loop->of.plan->norm;
+    const int64_t width = plan->hidden;
+    float normal[ROWS * CPU_BLOCK], s[ROWS];
+    for (int64_t row = begin; row < end; row += ROWS) {
+        struct cpu_norm_rows rows = {
+            .n = cpu_smaller(end - row, ROWS),
+            .stride = {.x = cpu_stride(loop->of.x, width), .y = CPU_BLOCK},
+            .x = column_at(loop, loop->of.x, row, 0),
+            .y = normal,
+            .s = s};
+        struct cpu_norm_rows sums = {
+            .n = rows.n,
+            .stride = {.x = CPU_BLOCK,
+                       .residual = cpu_stride(loop->of.second, width),
+                       .sum = cpu_stride(loop->of.out, width)},
+            .x = normal};
+        loop->rows->inverse_rms(loop->dtype, width, &rows, plan->eps, s);
+        for (int64_t i = 0; i < width; i += CPU_BLOCK) {
+            const struct cpu_norm norm = {.width =
+                                              cpu_smaller(width - i, CPU_BLOCK),
+                                          .from = loop->dtype,
+                                          .type = loop->dtype,
+                                          .to = loop->dtype,
+                                          .weight_dtype = ROPED_F32,
+                                          .weight = loop->gain + i,
+                                          .rounds_product = loop->rounds};
+            rows.x = column_at(loop, loop->of.x, row, i);
+            sums.residual = column_at(loop, loop->of.second, row, i);
+            sums.sum = column_at(loop, loop->of.out, row, i);
+            loop->rows->normalize(&norm, &rows);
+            loop->rows->add(loop->dtype, norm.width, &sums);
+        }
+    }
+}
+
 static void finish_segments(void *context, int64_t begin, int64_t end)
 {
     const struct pair_loop *loop = context;
@@ -119,6 +160,10 @@ static void finish_segments(void *context, int64_t begin, int64_t end)
     for (int64_t segment = begin; segment < end; segment++) {
         const int64_t last = cpu_smaller(n, (segment + 1) * size);
         float *gated = loop->gated ? loop->gated + segment * loop->room : NULL;
+        if (loop->adds_stored) {
+            add_rows(loop, segment * size, last);
+            continue;
+        }
         for (int64_t group = segment * size; group < last; group++)
             finish_group(loop, group, gated);
     }
@@ -167,7 +212,9 @@ enum roped_status cpu_norm_pair(const struct cpu_norm_pair *of,
         .room = cpu_ceil_div(plan->norm.hidden, CPU_LANES) * CPU_LANES,
         .rounds = plan->norm.rounding != RMSNORM_ROUND_ONCE &&
                   of->x->dtype != ROPED_F32,
-        .is_streamed = cpu_is_large(queue, bytes) && !is_in_place};
+        .is_streamed = cpu_is_large(queue, bytes) && !is_in_place,
+        .adds_stored = plan->pair == NORM_THEN_ADD &&
+                       (plan->rounds_norm || of->x->dtype == ROPED_F32)};
     if (plan->norm.n_rows == 0)
         return ROPED_OK;
     enum roped_status status = take_scratch(&loop, queue, err);

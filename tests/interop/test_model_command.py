@@ -100,6 +100,18 @@ def test_layers_without_a_table(tmp_path):
 
 def test_a_text_model_inside_another(tmp_path):
     found = describe(tmp_path, {"model_type": "gemma3", "text_config": config_of("gemma3_text")})
-    assert found["model"] == "gemma3_text" and found["layers"][2]["operator"] == "qk_rmsnorm_rope"
+    operators = [row["operator"] for row in found["layers"]]
+    assert found["model"] == "gemma3_text" and operators[:4] == ["rmsnorm", "rmsnorm_add", "add_rmsnorm", "qk_rmsnorm_rope"]
     flagged = [describe(tmp_path, config_of("glm4_moe") | {"use_qk_norm": flag})["layers"][2]["operator"] for flag in (True, False)]
     assert flagged == ["qk_rmsnorm_rope", "rope"]
+
+
+def test_gated_norms(tmp_path):
+    """Groups are the quotient of sizes; where a file does not say these, neither does the command."""
+    sizes = {"hidden_size": 64, "expand": 2, "n_groups": 4, "layer_norm_epsilon": 1e-5}
+    rows = {row["for"]: row for row in describe(tmp_path, {"model_type": "mamba2", **sizes})["layers"]}
+    assert rows["gated norms"]["operator"] == "gated_rmsnorm"
+    assert rows["gated norms"]["parameters"] == "--eps 1e-05 --gate_first true --rounding hf --group_size 32"
+    sizes["expand"] = None
+    rows = {row["for"]: row for row in describe(tmp_path, {"model_type": "mamba2", **sizes})["layers"]}
+    assert rows["gated norms"]["parameters"].endswith("--group_size GROUP_SIZE")
