@@ -35,6 +35,7 @@ struct pair_kind {
     static constexpr int kVec = kVecOf<T>;
     static constexpr bool kAdds = true; // a second tensor is loaded
     static constexpr bool kRoundsSum = false;
+    static constexpr bool kHasTerms = false;
     static constexpr norm_sink kSink = kToFloats;
     static constexpr norm_pair kPair = kOf;
 };
