@@ -16,14 +16,17 @@ skip() {
     exit 77
 }
 
+# What the other builds have compiled is not compiled again. For that the compiler
+# has to have the same name, and flags the same order, which CMake's version decides.
 if command -v ccache >/dev/null; then
     export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
 fi
+export CC=${CC:-cc}
 python=${ROPED_PYTHON:-python3}
 rm -rf "$work"/{venv,sdist,elsewhere,chips} "$work"/*.{whl,tar.gz}
 "$python" -m venv "$work/venv" >"$log" 2>&1 || skip "python3 -m venv does not work here"
 pip=("$work/venv/bin/python" -m pip --disable-pip-version-check)
-install_into "$work/venv/bin/python" numpy build scikit-build-core cmake ninja auditwheel >>"$log" 2>&1 ||
+install_into "$work/venv/bin/python" numpy build scikit-build-core ninja auditwheel >>"$log" 2>&1 ||
     skip "pip could not install scikit-build-core: $(tail -n 1 "$log")"
 version=$(sed -n 's/^project(roped VERSION \([0-9.]*\).*/\1/p' "$root/CMakeLists.txt")
 try() { # try COMMAND... : shown where it fails
@@ -34,7 +37,7 @@ try() { # try COMMAND... : shown where it fails
 if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
     chips() { # chips EXPECTED [NAME=VALUE] : what CMake says of it
         rm -rf "$work/chips"
-        env -u CUDAARCHS "${@:2}" "$work/venv/bin/cmake" -G Ninja -S "$root" -B "$work/chips" \
+        env -u CUDAARCHS "${@:2}" cmake -G Ninja -S "$root" -B "$work/chips" \
             -DCMAKE_MAKE_PROGRAM="$work/venv/bin/ninja" -DROPED_PYTHON_ONLY=ON >"$work/chips.log" 2>&1
         if ! grep -qE "^-- $1" "$work/chips.log" || ! grep -q "CUDAARCHS=all" "$work/chips.log"; then
             cat "$work/chips.log"
@@ -55,14 +58,13 @@ else
     echo "no CUDA compiler: nobody looked for which GPUs the package is built"
 fi
 
-# The sdist is all that a folder elsewhere has; what was compiled for the tree is
-# found again by ccache.
+# The sdist is all that a folder elsewhere has.
 "$work/venv/bin/python" -m build --no-isolation --sdist -o "$work" "$root/client/python" >>"$log" 2>&1 ||
     { tail -n 30 "$log"; exit 1; }
 mkdir "$work/elsewhere"
 cp "$work/roped-$version.tar.gz" "$work/elsewhere"
 # -C is unknown to the pip of Debian 12, --config-settings to that of Ubuntu 22.04
-export SKBUILD_CMAKE_DEFINE="ROPED_CUDA=OFF;ROPED_WERROR=ON"
+export SKBUILD_CMAKE_DEFINE="ROPED_CUDA=OFF"
 (cd "$work/elsewhere" && try "${pip[@]}" wheel --no-deps --no-build-isolation -w sdist -v "roped-$version.tar.gz")
 try "${pip[@]}" wheel --no-deps --no-build-isolation -w "$work" "$root/client/python" -v
 wheel=$(echo "$work"/*.whl)
@@ -78,7 +80,7 @@ grep -q "roped-$version.dist-info/licenses/LICENSE" <(files "$wheel") || { echo 
 grep -q manylinux "$work/tags" || { echo "not manylinux" && exit 1; }
 has_headers=$("$python" -c 'import os, sysconfig
 print(os.path.exists(sysconfig.get_path("include") + "/Python.h"))')
-"${pip[@]}" uninstall --quiet --yes build scikit-build-core cmake ninja auditwheel
+"${pip[@]}" uninstall --quiet --yes build scikit-build-core ninja auditwheel
 "${pip[@]}" install --quiet --no-deps "$wheel"
 cd "$work"
 "$work/venv/bin/python" - "$version" "$has_headers" <<'PYTHON'
