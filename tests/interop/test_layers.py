@@ -32,7 +32,7 @@ MOST = 40e-6  # of a model's elements, besides a few
 A_FEW = 20
 TAIL = -2.0  # below it PyTorch's float32 formula of gelu loses digits, and roped's does not
 CHOSEN = os.environ.get("ROPED_INTEROP_CHOSEN", "").split()  # of these models alone
-N_RIGHT = 0 if CHOSEN else 150 if IS_ALL else 20
+N_RIGHT = 0 if CHOSEN else 165 if IS_ALL else 20
 ROPE = {"rope_theta": 1e4, "rope_type": "default"}
 # What the defaults of some classes lack, without which their models cannot be made
 FILLED = {
