@@ -163,6 +163,13 @@ static void run_fenced(void *context, int64_t begin, int64_t end)
     fenced->rows->fence();
 }
 
+int64_t cpu_segments(const struct roped_queue *queue, int64_t n)
+{
+    enum { SEGMENTS_PER_THREAD = 4 };
+    return cpu_smaller(n, (int64_t)pool_threads(queue->backend->pool) *
+                              SEGMENTS_PER_THREAD);
+}
+
 void cpu_for(struct roped_queue *queue, int64_t bytes, int64_t n,
              pool_loop_fn *loop, void *context)
 {

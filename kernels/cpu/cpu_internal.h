@@ -83,6 +83,10 @@ bool cpu_is_large(const struct roped_queue *queue, int64_t bytes);
 void cpu_for(struct roped_queue *queue, int64_t bytes, int64_t n,
              pool_loop_fn *loop, void *context);
 
+/* Into how many segments n rows are cut, where each has memory of its own in
+ * the scratch: enough for the threads to share, at most n. */
+int64_t cpu_segments(const struct roped_queue *queue, int64_t n);
+
 static inline int64_t cpu_smaller(int64_t a, int64_t b)
 {
     return a < b ? a : b;

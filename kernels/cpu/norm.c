@@ -268,7 +268,6 @@ enum roped_status cpu_norm_sums(const struct cpu_norm_call *norm,
                                 struct roped_queue *queue,
                                 struct roped_error *err)
 {
-    enum { SEGMENTS_PER_THREAD = 4 };
     const struct rmsnorm_plan *plan = norm->plan;
     const enum roped_dtype dtype = norm->x->dtype;
     if (plan->x_scale == 1 && !roped_tensor_given(norm->addend)) {
@@ -284,8 +283,7 @@ enum roped_status cpu_norm_sums(const struct cpu_norm_call *norm,
         .x_scale = plan->x_scale,
         .is_rounded = plan->rounds_sum,
         .is_residual_first = plan->sum_order == RMSNORM_RESIDUAL_FIRST};
-    loop.n_segments = cpu_smaller(
-        plan->n_rows, SEGMENTS_PER_THREAD * pool_threads(queue->backend->pool));
+    loop.n_segments = cpu_segments(queue, plan->n_rows);
     if (dtype != ROPED_F32 && !plan->rounds_sum) {
         enum roped_status status = take_exact(&loop, queue, err);
         if (status)

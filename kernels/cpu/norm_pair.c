@@ -8,9 +8,6 @@
 
 #include <math.h>
 
-/* Rows are cut into segments, so that each may have memory of its own. */
-enum { SEGMENTS_OF_THREAD = 4 };
-
 struct pair_loop {
     struct cpu_norm_pair of;
     const struct cpu_rows *rows;
@@ -199,8 +196,6 @@ enum roped_status cpu_norm_pair(const struct cpu_norm_pair *of,
 {
     const struct norm_pair_plan *plan = of->plan;
     const int64_t bytes = roped_call_bytes(call);
-    const int64_t most =
-        (int64_t)pool_threads(queue->backend->pool) * SEGMENTS_OF_THREAD;
     const bool is_in_place =
         of->out->data == of->x->data || of->out->data == of->second->data;
     struct pair_loop loop = {
@@ -208,7 +203,7 @@ enum roped_status cpu_norm_pair(const struct cpu_norm_pair *of,
         .rows = queue->backend->rows,
         .dtype = of->x->dtype,
         .act = {.activation = plan->activation, .limit = INFINITY},
-        .n_segments = cpu_smaller(plan->norm.n_rows, most),
+        .n_segments = cpu_segments(queue, plan->norm.n_rows),
         .room = cpu_ceil_div(plan->norm.hidden, CPU_LANES) * CPU_LANES,
         .rounds = plan->norm.rounding != RMSNORM_ROUND_ONCE &&
                   of->x->dtype != ROPED_F32,

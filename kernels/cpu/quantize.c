@@ -36,7 +36,7 @@ static void load(const struct quantize_loop *loop, const struct part *part,
 }
 
 static void store(const struct quantize_loop *loop, const struct part *part,
-                  int64_t row, const float *x)
+                  int64_t row)
 {
     const struct roped_tensor *y = loop->y;
     const struct code_rule *rule = &loop->plan->rule;
@@ -44,7 +44,7 @@ static void store(const struct quantize_loop *loop, const struct part *part,
     const int64_t width = code_bytes(element, loop->plan->tiles.width);
     const int64_t at =
         row * cpu_stride(y, width) + code_bytes(element, part->first);
-    code_store(loop->rows, rule, cpu_at(y->data, at, 1), x, part->n,
+    code_store(loop->rows, rule, cpu_at(y->data, at, 1), part->x, part->n,
                loop->is_streamed);
 }
 
@@ -73,7 +73,7 @@ static void write_codes(const struct quantize_loop *loop,
             loop->rows->quantize->divide(part->x + i,
                                          cpu_smaller(part->n - i, part->tile),
                                          divisor[i / part->tile]);
-        store(loop, part, row, part->x);
+        store(loop, part, row);
     }
 }
 

@@ -172,16 +172,6 @@ static __global__ void __launch_bounds__(kMostThreads)
 
 // ------------------------------------------------------------------------------------ launches
 
-template <typename T>
-static bool are_packets(const coded_args &args)
-{
-    constexpr int64_t kVec = kVecOf<T>;
-    const quantize_args &codes = args.codes;
-    const bool is_one = codes.n_rows == 1;
-    return has_packets<T>(codes) && is_aligned(args.of.gate, 16) && is_aligned(args.of.up, 16) &&
-           (is_one || (args.of.gate_stride % kVec == 0 && args.of.up_stride % kVec == 0));
-}
-
 // Threads for a tile of so many packets: two or more for each.
 static int threads_of(int64_t packets)
 {
@@ -210,12 +200,12 @@ static enum roped_status launch_tiles(coded_args args, struct roped_queue *queue
 }
 
 template <typename T>
-static enum roped_status launch(const coded_args &args, struct roped_queue *queue,
-                                struct roped_error *err)
+static enum roped_status launch(const coded_args &args, const struct act_and_mul_plan *plan,
+                                struct roped_queue *queue, struct roped_error *err)
 {
     using S = products_of<T>;
     const quantize_args &codes = args.codes;
-    const bool is_packed = are_packets<T>(args);
+    const bool is_packed = has_packets<T>(codes) && has_packets<T>(plan, args.of);
     if (codes.is_tensor) {
         enum roped_status status = find_tensor_scale<S>(args, is_packed, queue, err);
         if (status)
@@ -250,6 +240,6 @@ extern "C" enum roped_status roped_cuda_act_and_mul_quantize(const struct roped_
     return with_float_type(roped_tensor_given(x) ? x->dtype : gate->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         args.of = act_operands_of<T>(&plan->act, x, gate, &call->in[ACT_AND_MUL_UP]);
-        return launch<T>(args, queue, err);
+        return launch<T>(args, &plan->act, queue, err);
     });
 }

@@ -62,7 +62,7 @@ struct held_row {
 };
 
 // The same in memory.
-template <typename K>
+template <typename K, bool kIsAligned = false>
 struct read_row {
     static constexpr bool kIsWhole = false;
     const norm_args &args;
@@ -77,7 +77,7 @@ struct read_row {
 #pragma unroll 1
         for (int64_t i = 0; i < left; i += step) {
             float z[K::kVec];
-            load_into<K, false>(raw, 0, source, i, left - i);
+            load_into<K, kIsAligned>(raw, 0, source, i, left - i);
             unpack_sum<K>(args, raw, z);
             f(z, left - i < K::kVec ? (int)(left - i) : K::kVec);
         }
@@ -486,29 +486,6 @@ __global__ void __maxnreg__(C::kRegisters)
     }
 }
 
-// A row of a sum of terms, in memory.
-template <typename K, bool kIsAligned>
-struct read_terms {
-    static constexpr bool kIsWhole = false;
-    const norm_args &args;
-    row_source<K> source; // of vector 0
-    int64_t left;
-    int step;
-
-    template <typename F>
-    __device__ __forceinline__ void for_each(const F &f) const
-    {
-        raw_row<K, 1> raw;
-#pragma unroll 1
-        for (int64_t i = 0; i < left; i += step) {
-            float z[K::kVec];
-            load_into<K, kIsAligned>(raw, 0, source, i, left - i);
-            unpack_sum<K>(args, raw, z);
-            f(z, left - i < K::kVec ? (int)(left - i) : K::kVec);
-        }
-    }
-};
-
 // Sums of terms, by as many threads as a row in registers has: in the same order, so with the bits
 // that the norm of the stored sum has where every step is rounded. A thread reads the elements
 // that it writes, and no others: a result may take an input's place.
@@ -529,7 +506,7 @@ __global__ void __launch_bounds__(1024)
     let_next_start();
     bool is_done;
     row_scale scale =
-        centre<float>(args, read_terms<K, kIsAligned>{args, source, left, step}, group, n, is_done);
+        centre<float>(args, read_row<K, kIsAligned>{args, source, left, step}, group, n, is_done);
     if (kIsBlock ? !is_done : !__all_sync(0xFFFFFFFFu, is_done)) {
         call_centre_again<K>(args, row, group, is_done, scale);
         return;
