@@ -10,11 +10,11 @@ source=$1 build=$2 name=$3 dist=$4 root=$2/$3
 . "$here/libraries.sh"
 
 # A program's rpath, unlike its runpath, is for the libraries of its libraries too.
-own="-Wl,-z,relro,-z,now,--disable-new-dtags"
+own="-Wl,--disable-new-dtags"
 cmake -G Ninja --preset package -S "$source" -B "$build" -DROPED_CUDA=OFF -DROPED_PACKAGE=OFF \
     -DCMAKE_INSTALL_PREFIX=/opt/roped -DCMAKE_INSTALL_SYSCONFDIR=/opt/roped/etc -DCMAKE_INSTALL_LIBDIR=lib \
     -DCMAKE_INSTALL_RPATH="\$ORIGIN/../lib" \
-    -DCMAKE_EXE_LINKER_FLAGS="-pie $own" -DCMAKE_SHARED_LINKER_FLAGS="$own"
+    -DCMAKE_EXE_LINKER_FLAGS="$own" -DCMAKE_SHARED_LINKER_FLAGS="$own"
 ninja -C "$build"
 rm -rf "$root" "$build/stage"
 DESTDIR=$build/stage cmake --install "$build" --strip

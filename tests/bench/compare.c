@@ -3,6 +3,7 @@
  */
 #include "bench/compare.h"
 
+#include <cjson/cJSON.h>
 #include <errno.h>
 #include <math.h>
 #include <stdbool.h>
@@ -33,38 +34,49 @@ struct figure {
 
 /* --------------------------------------------------------------- reading */
 
-/* Field by field what bench_ops prints; the first that is not there, or NULL
- * where the line is whole. */
-static const char *parse_run(const char *line, struct run *run)
+static bool read_text(const cJSON *line, const char *name, char *out,
+                      size_t n_bytes)
 {
-    static const char *const field[] = {
-        "\"row\", text",        "\"backend\", text",
-        "\"us\", a number",     "\"copy_us\", a number",
-        "\"share\", a number",  "\"goal\", a number",
-        "\"spread\", a number", "\"copy_spread\", a number",
-        "\"bytes\", a number",  "\"bits_differ\", a number and the end"};
-    double goal, bytes, different;
-    int end = -1;
-    int n_read = sscanf(
-        line,
-        "{\"row\":\"%95[^\"]\",\"backend\":\"%15[^\"]\",\"us\":%lf,"
-        "\"copy_us\":%lf,\"share\":%lf,\"goal\":%lf,\"spread\":%lf,"
-        "\"copy_spread\":%lf,\"bytes\":%lf,\"bits_differ\":%lf}%n",
-        run->row, run->backend, &run->us, &run->copy_us, &run->share, &goal,
-        &run->spread, &run->copy_spread, &bytes, &different, &end);
-    int n_fields = (int)(sizeof field / sizeof *field);
-    if (n_read < n_fields)
-        return field[n_read < 0 ? 0 : n_read];
-    if (end < 0 || strcmp(line + end, "\n") != 0)
-        return "\"bits_differ\" to end the line";
-    if (!(run->us > 0 && isfinite(run->us)))
+    const char *text = cJSON_GetStringValue(cJSON_GetObjectItem(line, name));
+    return text && *text && strlen(text) < n_bytes && strcpy(out, text);
+}
+
+static bool read_number(const cJSON *line, const char *name, double *out)
+{
+    const cJSON *item = cJSON_GetObjectItem(line, name);
+    *out = cJSON_IsNumber(item) ? item->valuedouble : NAN;
+    return isfinite(*out);
+}
+
+/* Of what bench_ops prints the members that are compared; the first that is not
+ * there, or NULL. */
+static const char *parse_members(const cJSON *line, struct run *run)
+{
+    if (!line)
+        return "an object of JSON";
+    if (!read_text(line, "row", run->row, sizeof run->row))
+        return "\"row\", text";
+    if (!read_text(line, "backend", run->backend, sizeof run->backend))
+        return "\"backend\", text";
+    if (!read_number(line, "us", &run->us) || run->us <= 0)
         return "\"us\" above 0";
-    if (!(run->copy_us > 0 && isfinite(run->copy_us)))
+    if (!read_number(line, "copy_us", &run->copy_us) || run->copy_us <= 0)
         return "\"copy_us\" above 0";
-    if (!(run->spread >= 0 && isfinite(run->spread) && run->copy_spread >= 0 &&
-          isfinite(run->copy_spread)))
+    if (!read_number(line, "share", &run->share))
+        return "\"share\", a number";
+    if (!read_number(line, "spread", &run->spread) || run->spread < 0 ||
+        !read_number(line, "copy_spread", &run->copy_spread) ||
+        run->copy_spread < 0)
         return "\"spread\" and \"copy_spread\" of 0 or more";
     return NULL;
+}
+
+static const char *parse_run(const char *text, struct run *run)
+{
+    cJSON *line = cJSON_ParseWithOpts(text, NULL, true);
+    const char *missing = parse_members(line, run);
+    cJSON_Delete(line);
+    return missing;
 }
 
 static void append_run(struct side *side, const struct run *run)
