@@ -11,7 +11,7 @@ enum {
     STEP = LANES < 16 ? 2 * BLOCK : 4 * BLOCK /* as registers allow */
 };
 
-/* What a loop into FP8 is made for, all constants but the last. */
+/* What a loop into FP8 is made for: constants, but for is_streamed and norm. */
 struct fp8_form {
     enum roped_dtype from, to;
     bool is_rounded, is_streamed;
@@ -451,14 +451,10 @@ INLINE void quantize_part(enum roped_dtype from, enum roped_dtype to,
     const bool is_streamed = can_stream(a->norm, a->rows);
     if (size_of(to) > 1)
         return;
-    if (a->norm->rounds_product && is_streamed)
-        quantize_rows(form_of(from, to, true, true), a);
-    else if (a->norm->rounds_product)
-        quantize_rows(form_of(from, to, true, false), a);
-    else if (is_streamed)
-        quantize_rows(form_of(from, to, false, true), a);
+    if (a->norm->rounds_product)
+        quantize_rows(form_of(from, to, true, is_streamed), a);
     else
-        quantize_rows(form_of(from, to, false, false), a);
+        quantize_rows(form_of(from, to, false, is_streamed), a);
 }
 
 INSTANCES(quantize_part, norm_part)
@@ -625,14 +621,10 @@ INLINE void groups_of_part(enum roped_dtype from, enum roped_dtype to,
     const bool is_streamed = can_stream(a->part.norm, a->part.rows);
     if (size_of(to) > 1)
         return;
-    if (a->part.norm->rounds_product && is_streamed)
-        groups_of_form(form_of(from, to, true, true), a);
-    else if (a->part.norm->rounds_product)
-        groups_of_form(form_of(from, to, true, false), a);
-    else if (is_streamed)
-        groups_of_form(form_of(from, to, false, true), a);
+    if (a->part.norm->rounds_product)
+        groups_of_form(form_of(from, to, true, is_streamed), a);
     else
-        groups_of_form(form_of(from, to, false, false), a);
+        groups_of_form(form_of(from, to, false, is_streamed), a);
 }
 
 INSTANCES(groups_of_part, group_part)

@@ -14,7 +14,7 @@ struct rotation {
     bool is_streamed;
 };
 
-/* What a loop over heads is made for, all constants. */
+/* What a loop over heads is made for: constants, but for is_streamed. */
 struct form {
     enum roped_dtype from, to;
     enum rope_style style;
@@ -199,12 +199,8 @@ INLINE void rotate_form(struct form form, const struct rotation *r)
 
 INLINE void rotate_style(struct form form, const struct rotation *r)
 {
-    struct form streamed = form;
-    streamed.is_streamed = true;
-    if (r->is_streamed)
-        rotate_form(streamed, r);
-    else
-        rotate_form(form, r);
+    form.is_streamed = r->is_streamed;
+    rotate_form(form, r);
 }
 
 _Static_assert(ROPE_N_STYLES == 2, "rotate_heads, cpu_rotate, can_stream");
