@@ -91,15 +91,20 @@ static int64_t blocks_of(int64_t n_rows, int64_t rows_per_block)
     return (n_rows + rows_per_block - 1) / rows_per_block;
 }
 
+// Threads of a block whose rows have so many each: sum_in_group wants rows of more than a warp to
+// have a block to themselves.
+static inline int reread_block(int threads)
+{
+    return threads > 32 ? threads : kNormThreads;
+}
+
 template <typename K>
 static enum roped_status launch_reread(struct norm_args *args, bool is_aligned, int threads,
                                        struct roped_queue *queue, struct roped_error *err)
 {
-    int block = threads < kNormThreads ? kNormThreads : threads;
+    const int block = reread_block(threads);
     kernel_fn<norm_args> *kernel =
         is_aligned ? norm_reread_kernel<K, true> : norm_reread_kernel<K, false>;
-    if (threads > 32)
-        block = threads;
     args->threads_per_row = threads;
     return start(queue, kernel, dim3(block), blocks_of(args->n_rows, block / threads), dim3(),
                  *args, err);

@@ -16,7 +16,7 @@ template <typename K>
 static enum roped_status launch_pair_reread(struct pair_args *args, bool is_aligned, int threads,
                                             struct roped_queue *queue, struct roped_error *err)
 {
-    int block = threads < kNormThreads ? kNormThreads : threads;
+    const int block = reread_block(threads);
     kernel_fn<pair_args> *kernel =
         is_aligned ? pair_reread_kernel<K, true> : pair_reread_kernel<K, false>;
     args->norm.threads_per_row = threads;
