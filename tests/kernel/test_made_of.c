@@ -198,26 +198,35 @@ static struct roped_tensor sum_of(const struct random_call *made)
     return sum;
 }
 
-/* How many results are not those of the exact sum, rounded. Of float32's own
- * errors one in thousands is, and of codes one in a million; of a norm of the
- * rounded sum every fifth. */
+/* Results that are not those of the exact sum, rounded: of float32's own errors
+ * one in thousands is, and of codes one in a million. Of a norm of the rounded
+ * sum every fifth is, and every fiftieth code. A row by itself may have more:
+ * if its largest value is 3.5, say, what it divides has many ties, which a unit
+ * in the last place of its scale moves all at once. */
 static void expect_few_off(const struct random_call *made,
                            const struct roped_tensor *found,
                            const struct roped_tensor *expected)
 {
-    int64_t n = roped_tensor_elements(found), n_off = 0;
-    bool is_code = roped_dtype_bytes(found->dtype) == 1;
+    const int64_t n = roped_tensor_elements(found);
+    const int64_t width = n ? found->dims[found->rank - 1] : 1;
+    const bool is_code = roped_dtype_bytes(found->dtype) == 1;
+    const int64_t few = 1 + width / (is_code ? 1000 : 100);
+    int64_t n_rows_off = 0;
     struct roped_tensor one = {.dtype = found->dtype};
     uint32_t bits;
     one.data = &bits;
-    for (int64_t i = 0; i < n; i++) {
-        double x = reference_value(expected, i);
-        if (!is_code)
-            values_set(&one, 0, x);
-        double nearest = is_code ? x : reference_value(&one, 0);
-        n_off += reference_value(found, i) != nearest;
+    for (int64_t row = 0; row < n; row += width) {
+        int64_t n_off = 0;
+        for (int64_t i = row; i < row + width; i++) {
+            double x = reference_value(expected, i);
+            if (!is_code)
+                values_set(&one, 0, x);
+            double nearest = is_code ? x : reference_value(&one, 0);
+            n_off += reference_value(found, i) != nearest;
+        }
+        n_rows_off += n_off > few;
     }
-    if (n_off > 2 + n / (is_code ? 30000 : 100))
+    if (n_rows_off > 1 + n / width / 20)
         fail(made, "not the norm of the sum before it is rounded");
 }
 
