@@ -1,7 +1,7 @@
 // act_and_mul_quantize.cu - act_and_mul_quantize on CUDA: quantize of what act_and_mul computes.
-// Given scales, those of a tensor, and groups take the packets of quantize. Rows and blocks of
-// 128 x 128 keep their values in shared memory until their scale is known, so memory is read once;
-// a row that is too wide for that is computed twice.
+// Given scales, those of a tensor, and groups take the packets of quantize. Rows stay in registers
+// until their scale is known, blocks of 128 x 128 and rare rows in shared memory, so memory is read
+// once; a row that is too wide for that is computed twice.
 #include "cuda/act_packets.cuh"
 #include "cuda/quantize_packets.cuh"
 
@@ -17,8 +17,9 @@ struct coded_args {
     int32_t keeps; // bool: there is shared memory for a tile
 };
 
-// The source of products.
-template <typename Element>
+// The source of products. kIsPlain: of two tensors, and no step is rounded but the activation and
+// the product, as hardly any call asks for more.
+template <typename Element, bool kIsPlain>
 struct products_of {
     using T = Element;
     using args = coded_args;
@@ -28,8 +29,8 @@ struct products_of {
         const T *gate, *up;
     };
     template <int n>
-    struct product {
-        float x[n];
+    struct operands {
+        typename packet<T, n>::raw gate, up;
     };
 
     template <int n>
@@ -37,52 +38,47 @@ struct products_of {
     {
         const T *gate = static_cast<const T *>(args.of.gate) + row * args.of.gate_stride;
         const T *up = static_cast<const T *>(args.of.up) + row * args.of.up_stride;
-        if (args.interleaved)
+        if (!kIsPlain && args.interleaved)
             return {gate + 2 * column, gate + 2 * column + n};
         return {gate + column, up + column};
     }
     template <int n>
-    static __device__ __forceinline__ product<n> load(const args &args, const addresses &from)
+    static __device__ __forceinline__ operands<n> load(const args &args, const addresses &from)
     {
-        using pack_of = packet<T, n>;
-        product<n> out;
-        float up[n] = {};
-        auto of_gate = pack_of::load(from.gate);
-        if (args.gated) {
-            auto of_up = pack_of::load(from.up);
-            pack_of::widen(of_up, up);
-        }
-        pack_of::widen(of_gate, out.x);
-        if (args.interleaved) {
-            float first[n], second[n];
-            memcpy(first, out.x, sizeof first);
-            memcpy(second, up, sizeof second);
-            part(first, second, out.x, up);
-        }
-        constexpr bool kMayStep = sizeof(T) == 2;
-        if (kMayStep && args.steps)
-            act_of<T, kMayStep>(args.rule, args.gated, out.x, up);
-        else
-            act_of<T, false>(args.rule, args.gated, out.x, up);
-        if (args.rounds_result) {
-#pragma unroll
-            for (int i = 0; i < n; i++)
-                out.x[i] = rounded<T>(out.x[i]);
-        }
+        operands<n> out = {};
+        out.gate = packet<T, n>::load(from.gate);
+        if (args.gated)
+            out.up = packet<T, n>::load(from.up);
         return out;
     }
     template <int n>
-    static __device__ __forceinline__ product<n> none()
+    static __device__ __forceinline__ operands<n> none()
     {
         return {};
     }
     template <int n>
-    static __device__ __forceinline__ void values(const args &, const product<n> &from,
+    static __device__ __forceinline__ void values(const args &args, const operands<n> &from,
                                                   float (&x)[n])
     {
+        constexpr bool kMayStep = !kIsPlain && sizeof(T) == 2;
+        float up[n];
+        packet<T, n>::widen(from.gate, x);
+        packet<T, n>::widen(from.up, up);
+        if (!kIsPlain && args.interleaved) {
+            float first[n], second[n];
+            memcpy(first, x, sizeof first);
+            memcpy(second, up, sizeof second);
+            part(first, second, x, up);
+        }
+        if (kMayStep && args.steps)
+            act_of<T, kMayStep>(args.rule, args.gated, x, up);
+        else
+            act_of<T, false>(args.rule, args.gated, x, up);
+        if (args.rounds_result) {
 #pragma unroll
-        for (int i = 0; i < n; i++)
-            x[i] = from.x[i];
+            for (int i = 0; i < n; i++)
+                x[i] = rounded<T>(x[i]);
+        }
     }
 };
 
@@ -103,7 +99,7 @@ struct tile_packet {
     }
     __device__ __forceinline__ void values(const coded_args &args, float (&x)[kVec]) const
     {
-        using S = products_of<T>;
+        using S = products_of<T, false>;
         S::template values<kVec>(
             args, S::template load<kVec>(args, S::template at<kVec>(args, row, column)), x);
     }
@@ -112,6 +108,45 @@ struct tile_packet {
         return codes.y + row * codes.y_stride + (column >> codes.y_shift);
     }
 };
+
+// A row in the registers of a block of threads.
+template <typename T, int kVecs>
+static __global__ void __launch_bounds__(kMostThreads, kVecs <= 4 ? 2 : 1)
+    row_kernel(const __grid_constant__ coded_args args)
+{
+    using S = products_of<T, true>;
+    constexpr int kVec = kVecOf<T>;
+    const quantize_args &codes = args.codes;
+    const code_rule rule = rule_of<CODE_SCALE_F32>(codes);
+    const int64_t row = blockIdx.x, first = threadIdx.x * kVec, step = blockDim.x * kVec;
+    __shared__ float shared[32];
+    typename S::template operands<kVec> raw[kVecs];
+    float x[kVecs][kVec], largest = 0.0f;
+    let_next_start();
+    const auto from = S::template at<kVec>(args, row, first);
+    wait_for_previous();
+#pragma unroll
+    for (int v = 0; v < kVecs; v++) {
+        raw[v] = S::template none<kVec>();
+        if (first + v * step < codes.width)
+            raw[v] = S::template load<kVec>(args, {from.gate + v * step, from.up + v * step});
+    }
+#pragma unroll
+    for (int v = 0; v < kVecs; v++) {
+        S::template values<kVec>(args, raw[v], x[v]);
+        if (first + v * step < codes.width)
+            largest = fmaxf(largest, largest_of(rule, x[v]));
+    }
+    largest = largest_in_group(largest, shared, blockDim.x);
+    const code_scale_made scale = make_scale(rule, largest);
+    if (threadIdx.x == 0)
+        store_scale(rule, codes.scales, scale_at(codes.scales, row, 0), scale);
+    const code_divisor divisor = divisor_of(scale);
+#pragma unroll
+    for (int v = 0; v < kVecs; v++)
+        if (first + v * step < codes.width)
+            store_codes(rule, codes.y + row * codes.y_stride + first + v * step, x[v], divisor);
+}
 
 // A tile for a block of threads: packets of values to codes, n = kVec of them at a time, or one; of
 // codes that are two a byte, two then.
@@ -199,11 +234,28 @@ static enum roped_status launch_tiles(coded_args args, struct roped_queue *queue
                  args.keeps ? bytes : 0);
 }
 
+// As few packets a thread as there are threads for.
 template <typename T>
+static enum roped_status launch_row(const coded_args &args, struct roped_queue *queue,
+                                    struct roped_error *err)
+{
+    const int64_t packets = args.codes.width / kVecOf<T>;
+    kernel_fn<coded_args> *kernel = row_kernel<T, 1>;
+    int vecs = 1;
+    for (kernel_fn<coded_args> *next : {row_kernel<T, 2>, row_kernel<T, 4>, row_kernel<T, 8>})
+        if (packets > vecs * kMostThreads) {
+            kernel = next;
+            vecs *= 2;
+        }
+    const int64_t threads = blocks_of(blocks_of(packets, vecs), 32) * 32;
+    return start(queue, kernel, dim3((unsigned)threads), args.codes.n_rows, dim3(1), args, err);
+}
+
+template <typename T, bool kIsPlain>
 static enum roped_status launch(const coded_args &args, const struct act_and_mul_plan *plan,
                                 struct roped_queue *queue, struct roped_error *err)
 {
-    using S = products_of<T>;
+    using S = products_of<T, kIsPlain>;
     const quantize_args &codes = args.codes;
     const bool is_packed = has_packets<T>(codes) && has_packets<T>(plan, args.of);
     if (codes.is_tensor) {
@@ -213,10 +265,12 @@ static enum roped_status launch(const coded_args &args, const struct act_and_mul
     }
     if (codes.n_rows == 0)
         return ROPED_OK;
-    const bool is_whole = codes.finds && codes.rule.scale == CODE_SCALE_F32 &&
-                          (codes.n_tiles == 1 || codes.tile_rows > 1);
-    if (is_packed && !is_whole)
+    const bool is_number = codes.finds && codes.rule.scale == CODE_SCALE_F32;
+    const bool is_row = is_number && codes.n_tiles == 1 && codes.tile_rows == 1;
+    if (is_packed && !is_row && !(is_number && codes.tile_rows > 1))
         return launch_packets<S>(args, queue, err);
+    if (kIsPlain && is_packed && is_row && codes.width <= 8 * kMostThreads * kVecOf<T>)
+        return launch_row<T>(args, queue, err);
     return is_packed ? launch_tiles<T, kVecOf<T>>(args, queue, err)
                      : launch_tiles<T, 1>(args, queue, err);
 }
@@ -240,6 +294,7 @@ extern "C" enum roped_status roped_cuda_act_and_mul_quantize(const struct roped_
     return with_float_type(roped_tensor_given(x) ? x->dtype : gate->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         args.of = act_operands_of<T>(&plan->act, x, gate, &call->in[ACT_AND_MUL_UP]);
-        return launch<T>(args, &plan->act, queue, err);
+        return args.interleaved || args.steps ? launch<T, false>(args, &plan->act, queue, err)
+                                              : launch<T, true>(args, &plan->act, queue, err);
     });
 }

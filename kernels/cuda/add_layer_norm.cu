@@ -15,9 +15,10 @@ extern "C" enum roped_status roped_cuda_add_layer_norm(const struct roped_call *
     set_residual(&args, plan, &call->in[ADD_LAYER_NORM_RESIDUAL],
                  &call->out[ADD_LAYER_NORM_RESIDUAL_OUT]);
     set_terms(&args, plan, &call->in[ADD_LAYER_NORM_ADDEND]);
-    args.stores_early = !takes_place_of(&call->out[ADD_LAYER_NORM_RESIDUAL_OUT], x) &&
-                        !takes_place_of(&call->out[ADD_LAYER_NORM_RESIDUAL_OUT],
-                                        &call->in[ADD_LAYER_NORM_RESIDUAL]);
+    args.stores_early = true;
+    for (int i : {ADD_LAYER_NORM_X, ADD_LAYER_NORM_RESIDUAL, ADD_LAYER_NORM_ADDEND})
+        if (takes_place_of(&call->out[ADD_LAYER_NORM_RESIDUAL_OUT], &call->in[i]))
+            args.stores_early = false;
     if (plan->n_rows == 0)
         return ROPED_OK;
     return with_float_type(x->dtype, [&](auto tag) {

@@ -31,33 +31,23 @@ static enum roped_status launch_centred_rows(kernel_fn<norm_args> *kernel,
 }
 
 template <typename K, int kVectors, bool kIsNarrow>
-static enum roped_status launch_held_vectors(const struct norm_args &args, int64_t vectors,
-                                             struct roped_queue *queue, struct roped_error *err)
+static enum roped_status launch_centred_vectors(const struct norm_args &args, int64_t vectors,
+                                                struct roped_queue *queue, struct roped_error *err)
 {
     using plain = centred_config<K, kVectors, kIsNarrow, true>;
     using kept = centred_config<K, kVectors, kIsNarrow, true, true>;
     using any = centred_config<K, kVectors, kIsNarrow, false>;
     bool is_plain = has_vectors<typename K::T>(&args, 16) && args.weight_kind <= (int)kWeightSame;
+    kernel_fn<norm_args> *of_any;
+    if constexpr (K::kHasTerms)
+        of_any = centred_terms_kernel<K, any::kIsBlock>;
+    else
+        of_any = centred_kernel<K, any>;
     if (!is_plain)
-        return launch_centred_rows<any>(centred_kernel<K, any>, args, vectors, queue, err);
+        return launch_centred_rows<any>(of_any, args, vectors, queue, err);
     if (passes_l2(moved_bytes<K>(&args), queue))
         return launch_centred_rows<kept>(centred_kernel<K, kept>, args, vectors, queue, err);
     return launch_centred_rows<plain>(centred_kernel<K, plain>, args, vectors, queue, err);
-}
-
-template <typename K, int kVectors, bool kIsNarrow>
-static enum roped_status launch_centred_vectors(const struct norm_args &args, int64_t vectors,
-                                                struct roped_queue *queue, struct roped_error *err)
-{
-    if constexpr (K::kHasTerms) {
-        using C = centred_config<K, kVectors, kIsNarrow, false>;
-        kernel_fn<norm_args> *kernel = has_vectors<typename K::T>(&args, 16)
-                                           ? centred_terms_kernel<K, C::kIsBlock, true>
-                                           : centred_terms_kernel<K, C::kIsBlock, false>;
-        return launch_centred_rows<C>(kernel, args, vectors, queue, err);
-    } else {
-        return launch_held_vectors<K, kVectors, kIsNarrow>(args, vectors, queue, err);
-    }
 }
 
 // Two vectors for each thread; three where they make one warp of two that would idle, and more

@@ -72,7 +72,7 @@ struct norm_config {
         (kIsBlock && (!kLoops || K::kSink != kToFloats) && kVectors <= 2 && kThreads < 512);
     // the row itself as floats, unpacked once, where a thread has few or may have 128 registers
     static constexpr bool kHoldsFloats =
-        (kHasNext && K::kSink != kToFp8) || kIsHalved || (kIsShort && kIsBlock);
+        K::kHasTerms || (kHasNext && K::kSink != kToFp8) || kIsHalved || (kIsShort && kIsBlock);
     // Blocks per multiprocessor that registers leave room for. Half of its threads hide the barrier
     // of each other; a sum's two rows, and the widest rows with the next one, need the registers.
     static constexpr int kMinBlocks = kIsHalved || (kBlock == 256 && !K::kAdds) ? 4
@@ -146,7 +146,7 @@ static int parts_of_row(const struct norm_args *args, int threads)
     int most = K::kSink == kToFloats ? 4 : 2;
     if (args->n_rows > 1)
         return 1;
-    for (const void *input : {args->x, args->residual})
+    for (const void *input : {args->x, args->residual, args->addend})
         if (do_overlap(args->y, y_bytes, input, bytes) ||
             do_overlap(args->residual_out, bytes, input, bytes))
             return 1;
@@ -167,8 +167,11 @@ template <typename K>
 static int64_t moved_bytes(const struct norm_args *args)
 {
     constexpr int64_t kBytes = sizeof(typename K::T);
-    constexpr int64_t kOfElement =
-        (K::kAdds ? 3 : 1) * kBytes + (K::kSink == kToFloats ? kBytes : 1);
+    constexpr int64_t kOfElement = (K::kHasTerms ? 4
+                                    : K::kAdds   ? 3
+                                                 : 1) *
+                                       kBytes +
+                                   (K::kSink == kToFloats ? kBytes : 1);
     return args->n_rows * args->hidden * kOfElement;
 }
 
@@ -220,7 +223,8 @@ static enum roped_status launch_strided(struct norm_args *args, struct roped_que
 static inline bool is_packed(const struct norm_args *args)
 {
     return args->x_pitch == args->hidden && args->y_pitch == args->hidden &&
-           args->residual_pitch == args->hidden && args->residual_out_pitch == args->hidden;
+           args->residual_pitch == args->hidden && args->residual_out_pitch == args->hidden &&
+           (!args->addend || args->addend_pitch == args->hidden);
 }
 
 // Weights of another type than x have kernels of their own for the plain norm; elsewhere they take
@@ -278,13 +282,35 @@ static enum roped_status with_row_shape(int64_t vectors, const F &launch)
     return launch(row_shape<1024, 4>{});
 }
 
-// Sums of terms are rarer than what they would cost to hold in registers.
+// Sums of terms, of which registers hold what models have: rows of up to 2,048 vectors, and no
+// codes. What is held takes registers, so a group takes one row.
+template <typename K, int kThreads, int kVectors>
+static enum roped_status launch_terms(struct norm_args *args, bool is_aligned,
+                                      struct roped_queue *queue, struct roped_error *err)
+{
+    if constexpr (K::kSink == kToFloats && kThreads <= 512) {
+        using one = norm_config<K, kThreads, kVectors, kWeightInKind, false>;
+        using kept = keeping<one>;
+        const int64_t n_blocks = blocks_of(args->n_rows, one::kGroups);
+        args->n_vectors = (int32_t)(args->hidden / K::kVec);
+        if (is_aligned && args->weight_kind <= kWeightSame && is_packed(args)) {
+            if (passes_l2(moved_bytes<K>(args), queue))
+                return start(queue, norm_kernel_of<K, kept>(args), dim3(one::kBlock), n_blocks,
+                             dim3(), *args, err);
+            int parts = one::kMayPart ? parts_of_row<K>(args, kThreads) : 1;
+            return start(queue, norm_kernel_of<K, one>(args), dim3(one::kBlock), n_blocks,
+                         dim3(1, parts), *args, err);
+        }
+    }
+    return launch_reread<K>(args, is_aligned, kThreads, queue, err);
+}
+
 template <typename K, int kThreads, int kVectors>
 static enum roped_status launch_rows(struct norm_args *args, bool is_aligned,
                                      struct roped_queue *queue, struct roped_error *err)
 {
     if constexpr (K::kHasTerms)
-        return launch_reread<K>(args, is_aligned, kThreads, queue, err);
+        return launch_terms<K, kThreads, kVectors>(args, is_aligned, queue, err);
     else
         return launch_held_rows<K, kThreads, kVectors>(args, is_aligned, queue, err);
 }

@@ -5,7 +5,8 @@
 #   package.sh SOURCE_DIR BUILD_DIR [DIST]   those in DIST, made before
 # Exit 77: skipped.
 set -eu
-source=$1 build=$2 work=$2/package dist=${3:-$2/package} here=$(cd "$(dirname "$0")" && pwd)
+# beside BUILD_DIR, as deep as that: ccache knows sources by their paths from there
+source=$1 build=$2 work=$2-package dist=${3:-$2-package} here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=tests/deploy/bare.sh
 . "$here/bare.sh"
 "$here/debian.sh" "$build/debian" || exit

@@ -15,6 +15,7 @@ from test_torch import CALLS, compiled_beside_eager, on, opcheck, parts, tokens_
 
 import roped  # noqa: E402
 from roped import _in_process, ops  # noqa: E402
+from roped._operators import OPERATORS  # noqa: E402
 
 needs_compiler = pytest.mark.skipif(not (shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")),
                                     reason="no C compiler, which Triton wants")  # fmt: skip
@@ -31,8 +32,22 @@ def numbers(tensor):
     return to_numpy(tensor.cpu()).astype(float)
 
 
-def narrowed(tensors, dtype):
-    return {name: tensor.to(dtype) if tensor.dtype == torch.float32 else tensor for name, tensor in tensors.items()}
+NAMES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
+CODES = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
+
+
+def of_type(name, dtype):
+    """The operator's call with values of a type, where its tensors may have that, and codes of theirs."""
+    tensors, params = CALLS[name]
+    codes = CODES[params.get("input_dtype", params.get("output_dtype", "e4m3"))]
+    may_be = {tensor["name"]: tensor["dtypes"] for tensor in OPERATORS[name]["inputs"]}
+
+    def as_wanted(tensor, dtypes):
+        if tensor.dtype == torch.uint8:
+            return tensor.view(codes)
+        return tensor.to(dtype) if tensor.dtype == torch.float32 and NAMES[dtype] in dtypes else tensor
+
+    return {key: as_wanted(tensor, may_be[key]) for key, tensor in tensors.items()}, params
 
 
 STEPS = {  # rtol and atol: one step of the type, which a sum in another order may take
@@ -44,15 +59,12 @@ STEPS = {  # rtol and atol: one step of the type, which a sum in another order m
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", CALLS)
 def test_as_on_the_cpu(name, dtype):
-    tensors, params = CALLS[name]
-    tensors = narrowed(tensors, dtype)
-    for cache in [cache for cache in tensors if tensors[cache].dtype == torch.uint8]:
-        tensors[cache] = tensors[cache].view(torch.float8_e4m3fn)
+    tensors, params = of_type(name, dtype)
     here = parts(getattr(ops, name)(**on("cpu", tensors), **params))
     there = parts(getattr(ops, name)(**on("cuda", tensors), **params))
     for one, other in zip(there, here, strict=True):
         assert one.is_cuda and one.dtype == other.dtype and one.shape == other.shape
-        rtol, atol = STEPS[one.dtype]
+        rtol, atol = STEPS.get(one.dtype, (0, 0))
         np.testing.assert_allclose(numbers(one), numbers(other), rtol=rtol, atol=atol)
 
 

@@ -142,7 +142,7 @@ __device__ __forceinline__ Acc read_squares(const norm_args &args, int64_t row, 
         float z[K::kVec];
         load_into<K, kIsAligned, kKeeps>(raw, 0, source_of_row<K, kStrides>(args, row), i,
                                          args.hidden - i);
-        unpack_sum<K>(args, raw, z);
+        unpack_sum<K>(args, raw, 0, z);
         sums.add(z);
     }
     return sums.total();
@@ -258,9 +258,7 @@ struct row_part {
     {
 #pragma unroll
         for (int v = 0; v < kVectors; v++) {
-            raw.x[v] = make_uint4(0, 0, 0, 0);
-            if constexpr (K::kAdds)
-                raw.residual[v] = make_uint4(0, 0, 0, 0);
+            clear<K>(raw, v);
             if (reads(v))
                 load_into<K, true, C::kKeeps>(raw, v, source, v * kStep, K::kVec);
         }
@@ -588,7 +586,7 @@ __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
             next.row += gridDim.x;
             next.at += step;
             next.to_read = next.row < args.n_rows ? to_read : 0;
-            values.take(raw);
+            values.take(args, raw);
             next.load({args, next.at}, raw);
             norm_row<K, C, kRounds>(args, values, gains, part, turn);
             if (next.row >= args.n_rows)
@@ -597,7 +595,7 @@ __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
             part.at = next.at;
         }
     } else {
-        values.take(raw);
+        values.take(args, raw);
         norm_row<K, C, kRounds>(args, values, gains, part, 0);
     }
 }

@@ -62,7 +62,7 @@ struct held_row {
 };
 
 // The same in memory.
-template <typename K, bool kIsAligned = false>
+template <typename K>
 struct read_row {
     static constexpr bool kIsWhole = false;
     const norm_args &args;
@@ -77,8 +77,8 @@ struct read_row {
 #pragma unroll 1
         for (int64_t i = 0; i < left; i += step) {
             float z[K::kVec];
-            load_into<K, kIsAligned>(raw, 0, source, i, left - i);
-            unpack_sum<K>(args, raw, z);
+            load_into<K, false>(raw, 0, source, i, left - i);
+            unpack_sum<K>(args, raw, 0, z);
             f(z, left - i < K::kVec ? (int)(left - i) : K::kVec);
         }
     }
@@ -270,9 +270,7 @@ __device__ __forceinline__ void load_row(const norm_args &args, const centred_pl
     if constexpr (C::kIsPlain) {
 #pragma unroll
         for (int v = 0; v < C::kVectors; v++) {
-            raw.x[v] = make_uint4(0, 0, 0, 0);
-            if constexpr (K::kAdds)
-                raw.residual[v] = make_uint4(0, 0, 0, 0);
+            clear<K>(raw, v);
             if (v * place.step < place.left)
                 load_into<K, true, C::kKeeps>(raw, v, source, v * place.step, K::kVec);
         }
@@ -381,7 +379,7 @@ __device__ __forceinline__ void centre_again(const norm_args &args, int64_t row,
         float y[K::kVec], gain[K::kVec], bias[K::kVec];
         int64_t vector = (first + i) / K::kVec, n_left = left - i;
         load_into<K, false>(raw, 0, source, i, n_left);
-        unpack_sum<K>(args, raw, y);
+        unpack_sum<K>(args, raw, 0, y);
         store_sum<K, false>(args, row * args.residual_out_pitch + first + i, n_left, y);
         any_weights<T, false>(args, args.weight, 1.0f, vector, gain);
         any_weights<T, false>(args, args.bias, 0.0f, vector, bias);
@@ -430,7 +428,8 @@ __global__ void __maxnreg__(C::kRegisters)
     place.left = place.row < args.n_rows ? (int)args.hidden - first : 0;
     int n = group.held_by_warp(args.hidden, K::kVec);
     row_source<K> source(args, place.row * args.x_pitch + first,
-                         K::kAdds ? place.row * args.residual_pitch + first : 0);
+                         K::kAdds ? place.row * args.residual_pitch + first : 0,
+                         K::kHasTerms ? place.row * args.addend_pitch + first : 0);
     centred_gains<K, C> gains(args, args.weight, 1.0f), biases(args, args.bias, 0.0f);
     source.find_now();
     // what is read of the parameters before is in a cache behind the wait
@@ -445,7 +444,7 @@ __global__ void __maxnreg__(C::kRegisters)
         gains.start(v, group.threads, group.thread, place);
         biases.start(v, group.threads, group.thread, place);
     }
-    values.take(raw);
+    values.take(args, raw);
     auto store_sum_of = [&](int v) {
         float z[K::kVec];
         int at = first + v * place.step;
@@ -486,10 +485,10 @@ __global__ void __maxnreg__(C::kRegisters)
     }
 }
 
-// Sums of terms, by as many threads as a row in registers has: in the same order, so with the bits
-// that the norm of the stored sum has where every step is rounded. A thread reads the elements
-// that it writes, and no others: a result may take an input's place.
-template <typename K, bool kIsBlock, bool kIsAligned>
+// Sums of terms at any address, which are rare, by as many threads as a row in registers has: in
+// the same order, so with the bits that the norm of the stored sum has where every step is rounded.
+// A thread reads the elements that it writes, and no others: a result may take an input's place.
+template <typename K, bool kIsBlock>
 __global__ void __launch_bounds__(1024)
     centred_terms_kernel(const __grid_constant__ struct norm_args args)
 {
@@ -505,8 +504,7 @@ __global__ void __launch_bounds__(1024)
     wait_for_previous();
     let_next_start();
     bool is_done;
-    row_scale scale =
-        centre<float>(args, read_row<K, kIsAligned>{args, source, left, step}, group, n, is_done);
+    row_scale scale = centre<float>(args, read_row<K>{args, source, left, step}, group, n, is_done);
     if (kIsBlock ? !is_done : !__all_sync(0xFFFFFFFFu, is_done)) {
         call_centre_again<K>(args, row, group, is_done, scale);
         return;
@@ -516,13 +514,13 @@ __global__ void __launch_bounds__(1024)
         raw_row<K, 1> raw;
         float y[K::kVec], gain[K::kVec], bias[K::kVec];
         int64_t vector = (first + i) / K::kVec, n_left = left - i;
-        load_into<K, kIsAligned>(raw, 0, source, i, n_left);
-        unpack_sum<K>(args, raw, y);
-        store_sum<K, kIsAligned>(args, row * args.residual_out_pitch + first + i, n_left, y);
-        any_weights<T, kIsAligned>(args, args.weight, 1.0f, vector, gain);
-        any_weights<T, kIsAligned>(args, args.bias, 0.0f, vector, bias);
+        load_into<K, false>(raw, 0, source, i, n_left);
+        unpack_sum<K>(args, raw, 0, y);
+        store_sum<K, false>(args, row * args.residual_out_pitch + first + i, n_left, y);
+        any_weights<T, false>(args, args.weight, 1.0f, vector, gain);
+        any_weights<T, false>(args, args.bias, 0.0f, vector, bias);
         add_bias(args, gain);
         finish_any<K>(args, gain, bias, scale, y);
-        store_result<K, kIsAligned>(args, row * args.y_pitch + first + i, n_left, y);
+        store_result<K, false>(args, row * args.y_pitch + first + i, n_left, y);
     }
 }

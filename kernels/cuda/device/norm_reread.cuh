@@ -42,7 +42,7 @@ __device__ __forceinline__ void reread_vector(const norm_args &args, int64_t row
     load_into<K, kIsAligned>(raw, 0, source_of_row<K, true>(args, row), i, args.hidden - i);
     any_weights<typename K::T, kIsAligned>(args, args.weight, 1.0f, vector, gain);
     add_bias(args, gain);
-    unpack_sum<K>(args, raw, y);
+    unpack_sum<K>(args, raw, 0, y);
     if (kIsNarrow && args.rounds_product)
         finish_vector<K, kIsNarrow>(args, gain, scale, y);
     else
@@ -92,7 +92,7 @@ __device__ __forceinline__ void reread_write(const norm_args &args, int64_t row,
         int64_t i = vector * K::kVec, at = row * args.y_pitch + i, n = args.hidden - i;
         if constexpr (K::kAdds) {
             float z[K::kVec];
-            unpack_sum<K>(args, raw, z);
+            unpack_sum<K>(args, raw, 0, z);
             store_sum<K, kIsAligned>(args, row * args.residual_out_pitch + i, n, z);
         }
         if constexpr (K::kSink == kToFloats) {

@@ -93,7 +93,7 @@ struct norm_kind {
     static constexpr int kVec = kVecOf<T>;
     static constexpr bool kAdds = kFrom != kFromX;
     static constexpr bool kRoundsSum = kFrom == kFromRoundedSum;
-    static constexpr bool kHasTerms = kFrom == kFromTerms; // of kernels that read a row again
+    static constexpr bool kHasTerms = kFrom == kFromTerms;
     static constexpr norm_sink kSink = kTo;
 };
 
@@ -287,7 +287,7 @@ struct row_source : addend_source<K::kHasTerms> {
     const char *residual;
 
     __device__ __forceinline__ row_source(const norm_args &args, int64_t at)
-        : row_source(args, at, at)
+        : row_source(args, at, at, at)
     {
     }
     __device__ __forceinline__ row_source(const norm_args &args, int64_t at, int64_t residual_at,
@@ -310,6 +310,8 @@ struct row_source : addend_source<K::kHasTerms> {
         x = compute_now(x);
         if constexpr (K::kAdds)
             residual = compute_now(residual);
+        if constexpr (K::kHasTerms)
+            this->addend = compute_now(this->addend);
     }
 };
 
@@ -321,6 +323,17 @@ __device__ __forceinline__ row_source<K> source_of_row(const norm_args &args, in
         return {args, row * args.x_pitch, K::kAdds ? row * args.residual_pitch : 0,
                 K::kHasTerms ? row * args.addend_pitch : 0};
     return {args, row * args.hidden};
+}
+
+// A vector that is not there.
+template <typename K, int kVectors>
+__device__ __forceinline__ void clear(raw_row<K, kVectors> &raw, int v)
+{
+    raw.x[v] = make_uint4(0, 0, 0, 0);
+    if constexpr (K::kAdds)
+        raw.residual[v] = make_uint4(0, 0, 0, 0);
+    if constexpr (K::kHasTerms)
+        raw.addend[v] = make_uint4(0, 0, 0, 0);
 }
 
 // A vector at element at of source, of which n elements are its row's.
@@ -378,25 +391,25 @@ __device__ __forceinline__ void add_term(const norm_args &args, const uint4 &ter
 }
 
 // What is normalised, of any kind. A product that is not fused with the sum: it is rounded.
-template <typename K>
-__device__ __forceinline__ void unpack_sum(const norm_args &args, const raw_row<K, 1> &raw,
-                                           float (&z)[K::kVec])
+template <typename K, int kVectors>
+__device__ __forceinline__ void unpack_sum(const norm_args &args, const raw_row<K, kVectors> &raw,
+                                           int v, float (&z)[K::kVec])
 {
     using T = typename K::T;
     if constexpr (K::kHasTerms) {
-        unpack<T>(raw.x[0], z);
+        unpack<T>(raw.x[v], z);
 #pragma unroll
         for (int i = 0; i < K::kVec; i++)
             z[i] = __fmul_rn(z[i], args.x_scale);
         round_step<T>(args, z);
         if (!args.addend) {
-            add_term<T>(args, raw.residual[0], z);
+            add_term<T>(args, raw.residual[v], z);
         } else {
-            add_term<T>(args, args.residual_first ? raw.residual[0] : raw.addend[0], z);
-            add_term<T>(args, args.residual_first ? raw.addend[0] : raw.residual[0], z);
+            add_term<T>(args, args.residual_first ? raw.residual[v] : raw.addend[v], z);
+            add_term<T>(args, args.residual_first ? raw.addend[v] : raw.residual[v], z);
         }
     } else {
-        unpack_row<K>(raw, 0, z);
+        unpack_row<K>(raw, v, z);
     }
 }
 
@@ -407,11 +420,11 @@ struct row_values {
     static constexpr int kVectors = C::kVectors;
     float z[kVectors][K::kVec];
 
-    __device__ __forceinline__ void take(const raw_row<K, kVectors> &raw)
+    __device__ __forceinline__ void take(const norm_args &args, const raw_row<K, kVectors> &raw)
     {
 #pragma unroll
         for (int v = 0; v < kVectors; v++) {
-            unpack_row<K>(raw, v, z[v]);
+            unpack_sum<K>(args, raw, v, z[v]);
 #pragma unroll
             for (float &value : z[v])
                 value = compute_now(value);
@@ -430,11 +443,12 @@ struct row_values {
 };
 template <typename K, typename C>
 struct row_values<K, C, false> {
+    static_assert(!K::kHasTerms, "a sum of terms is held as floats");
     static constexpr int kVectors = C::kVectors;
     using kept = norm_kind<typename K::T, K::kAdds && !K::kRoundsSum ? kFromSum : kFromX, K::kSink>;
     raw_row<kept, kVectors> raw;
 
-    __device__ __forceinline__ void take(const raw_row<K, kVectors> &from)
+    __device__ __forceinline__ void take(const norm_args &, const raw_row<K, kVectors> &from)
     {
         if constexpr (K::kRoundsSum) {
 #pragma unroll

@@ -162,19 +162,17 @@ __device__ __forceinline__ float largest_in_group(float x, float *shared)
     }
 }
 
-// The same for a number of threads known at run time only.
+// The same for a number of threads known at run time only: a power of two up to a warp, or any
+// number of warps.
 __device__ __forceinline__ float largest_in_group(float x, float *shared, int threads)
 {
     for (int distance = min(threads, 32) / 2; distance > 0; distance /= 2)
         x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, distance));
     if (threads <= 32)
         return x;
-    if (threadIdx.x % 32 == 0)
+    int lane = threadIdx.x % 32;
+    if (lane == 0)
         shared[threadIdx.x / 32] = x;
     __syncthreads();
-    int n_warps = threads / 32;
-    x = shared[threadIdx.x % n_warps];
-    for (int distance = 1; distance < n_warps; distance *= 2)
-        x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, distance));
-    return x;
+    return largest_in_warp<32>(lane < threads / 32 ? shared[lane] : 0.0f);
 }
