@@ -7,7 +7,7 @@
  * An angle is reduced by the nearest multiple k of pi/2; sine and cosine of
  * the rest r, at most 0.81, are polynomials, and the quadrant k mod 4 says
  * which is which. Errors are below 7e-8, for an angle that is a float32 below
- * 2^18 and a double below 2^24 alike.
+ * 2^18 and a double below 2^50 alike.
  */
 struct reduced {
     vfloat r;
@@ -27,13 +27,15 @@ INLINE struct reduced reduce_near(vfloat angle)
 }
 
 /*
- * In double. Adding 1.5 * 2^52 leaves k in the sum's last bits. k has at most
- * 24 bits and part1 28, so that their product is exact.
+ * In double. Adding 1.5 * 2^52 leaves k in the sum's last bits. Below 2^24 it
+ * has at most 24 bits and part1 28, so that their product is exact; beyond, the
+ * product is fused with the difference, by the C library if need be.
  */
 static NOINLINE void reduce_far(const double *angle, float *r, int32_t *k)
 {
     const double two_over_pi = 0x1.45f306dc9c883p-1, shift = 0x1.8p52;
     const double part1 = 0x1.921fb54p+0, part2 = 0x1.10b4611a62633p-30;
+    bool is_beyond = false;
     for (int i = 0; i < LANES; i++) {
         double shifted = angle[i] * two_over_pi + shift;
         double nearest = shifted - shift;
@@ -41,6 +43,11 @@ static NOINLINE void reduce_far(const double *angle, float *r, int32_t *k)
         memcpy(&bits, &shifted, sizeof bits);
         r[i] = (float)((angle[i] - nearest * part1) - nearest * part2);
         k[i] = (int32_t)(bits & 3);
+        is_beyond |= angle[i] >= 0x1p24;
+    }
+    for (int i = 0; is_beyond && i < LANES; i++) {
+        double nearest = angle[i] * two_over_pi + shift - shift;
+        r[i] = (float)fma(-nearest, part2, fma(-nearest, part1, angle[i]));
     }
 }
 

@@ -350,37 +350,45 @@ TEST(results_round_to_nearest_even_and_a_nan_stays_one)
 
 /* ----------------------------------------------------------------- angles */
 
+static void check_angles(double position, struct roped_angles *angles,
+                         int64_t n)
+{
+    const bool is_f64 = angles->precision == ROPED_ANGLE_F64;
+    c[n] = s[n] = 77;
+    rows->angles(c, s, position, angles, -1, n);
+    CHECK(c[n] == 77 && s[n] == 77);
+    for (int64_t i = 0; i < n; i++) {
+        double angle =
+            is_f64 ? position * angles->frequency.f64[i]
+                   : (double)((float)position * angles->frequency.f32[i]);
+        CHECK_DOUBLE((double)c[i], 0.5 * cos(angle), 5e-8);
+        CHECK_DOUBLE((double)s[i], -0.5 * sin(angle), 5e-8);
+    }
+}
+
+/* Also where a factor below 1 has made frequencies large. */
 TEST(angles_are_those_of_the_rounded_product)
 {
     static float frequency[300];
     static double frequency64[300];
     static const double positions[] = {0,      1,       7,       4095,
                                        131071, 1048575, 16777215};
-    struct roped_angles angles = {.n_pairs = 300, .attention_factor = 0.5f};
-    for (int i = 0; i < 300; i++) {
-        frequency64[i] = pow(10000, -i / 300.0);
-        frequency[i] = (float)frequency64[i];
-    }
-    for (int precision = 0; precision < 2; precision++)
+    struct roped_angles f32 = {.n_pairs = 300,
+                               .attention_factor = 0.5f,
+                               .precision = ROPED_ANGLE_F32,
+                               .frequency.f32 = frequency};
+    struct roped_angles f64 = f32;
+    f64.precision = ROPED_ANGLE_F64;
+    f64.frequency.f64 = frequency64;
+    for (double largest = 1; largest < 0x1p24; largest *= 0x1p10)
         for (int p = 0; p < 7; p++)
             for (int64_t n = 283; n <= 300; n++) {
-                angles.precision =
-                    precision ? ROPED_ANGLE_F64 : ROPED_ANGLE_F32;
-                if (precision)
-                    angles.frequency.f64 = frequency64;
-                else
-                    angles.frequency.f32 = frequency;
-                c[n] = s[n] = 77;
-                rows->angles(c, s, positions[p], &angles, -1, n);
-                CHECK(c[n] == 77 && s[n] == 77);
-                for (int64_t i = 0; i < n; i++) {
-                    double angle =
-                        precision
-                            ? positions[p] * frequency64[i]
-                            : (double)((float)positions[p] * frequency[i]);
-                    CHECK_DOUBLE((double)c[i], 0.5 * cos(angle), 5e-8);
-                    CHECK_DOUBLE((double)s[i], -0.5 * sin(angle), 5e-8);
+                for (int i = 0; i < 300; i++) {
+                    frequency64[i] = largest * pow(10000, -i / 300.0);
+                    frequency[i] = (float)frequency64[i];
                 }
+                check_angles(positions[p], &f32, n);
+                check_angles(positions[p], &f64, n);
             }
 }
 
