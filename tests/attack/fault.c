@@ -321,3 +321,51 @@ ssize_t sendmsg(int fd, const void *message, int flags)
 {
     PASS(sendmsg, SYS_sendmsg, fd, message, flags);
 }
+
+/* ------------------------------------------------- calls of a Release build */
+
+/* Those that a hardened build makes instead, with the room that there is. */
+ssize_t read_checked(int fd, void *to, size_t bytes,
+                     size_t room) __asm__("__read_chk");
+ssize_t pread_checked(int fd, void *to, size_t bytes, off_t from,
+                      size_t room) __asm__("__pread_chk");
+ssize_t recv_checked(int fd, void *to, size_t bytes, size_t room,
+                     int flags) __asm__("__recv_chk");
+int poll_checked(void *fds, unsigned long n, int timeout_ms,
+                 size_t room) __asm__("__poll_chk");
+int open_checked(const char *path, int flags) __asm__("__open_2");
+
+static void check_room(size_t bytes, size_t room)
+{
+    if (bytes > room)
+        abort();
+}
+
+ssize_t read_checked(int fd, void *to, size_t bytes, size_t room)
+{
+    check_room(bytes, room);
+    return read(fd, to, bytes);
+}
+
+ssize_t pread_checked(int fd, void *to, size_t bytes, off_t from, size_t room)
+{
+    check_room(bytes, room);
+    return pread(fd, to, bytes, from);
+}
+
+ssize_t recv_checked(int fd, void *to, size_t bytes, size_t room, int flags)
+{
+    check_room(bytes, room);
+    return recv(fd, to, bytes, flags);
+}
+
+int poll_checked(void *fds, unsigned long n, int timeout_ms, size_t room)
+{
+    check_room(n * 8, room);
+    return poll(fds, n, timeout_ms);
+}
+
+int open_checked(const char *path, int flags)
+{
+    return open(path, flags, 0);
+}
