@@ -3,6 +3,8 @@
  */
 #include "cpu/rows_isa.h"
 
+#include <math.h>
+
 /*
  * An angle is reduced by the nearest multiple k of pi/2; sine and cosine of
  * the rest r, at most 0.81, are polynomials, and the quadrant k mod 4 says
