@@ -41,12 +41,14 @@ constexpr int large_rows(int threads)
 // most 32 and 32 floats, where a block may have them (1,024 threads may not). kShares: as how many
 // threads each of them sums (device/reduce.cuh). kHasStrides: rows of x, and of y, may be further
 // apart than they are long.
+// kAny: as many whole warps as a row needs, kRowThreads at most.
 template <typename K, int kRowThreads, int kRowVectors, weight_class kClass, bool kLoops,
-          int kRowShares = 1, bool kHasStrides = false>
+          int kRowShares = 1, bool kHasStrides = false, bool kAny = (kRowThreads >= 512)>
 struct norm_config {
     static constexpr weight_class kWeight = kClass;
     static constexpr int kThreads = kRowThreads;
     static constexpr int kVectors = kRowVectors;
+    static constexpr bool kAnyWarps = kAny;
     static constexpr int kShares = kRowShares;
     static constexpr bool kStrides = kHasStrides;
     static constexpr bool kKeeps = false; // what it reads in L2 (device/vector.cuh)
@@ -78,7 +80,25 @@ struct norm_config {
     static constexpr int kMinBlocks = kIsHalved || (kBlock == 256 && !K::kAdds) ? 4
                                       : kThreads == 512 && !kHasNext            ? 2
                                                                                 : 1;
+    static __device__ __forceinline__ int threads()
+    {
+        return kAnyWarps ? blockDim.x : kThreads;
+    }
 };
+
+// Threads of a row of so many vectors: whole warps where it has a large block to itself, of which
+// half or more would idle beside a width that is no power of two.
+template <int kThreads, int kVectors>
+static int threads_of_row(int64_t vectors)
+{
+    return kThreads < 512 ? kThreads : (int)((vectors + 32 * kVectors - 1) / (32 * kVectors)) * 32;
+}
+
+template <typename C>
+static dim3 block_of(const struct norm_args *args)
+{
+    return C::kAnyWarps ? threads_of_row<C::kThreads, C::kVectors>(args->n_vectors) : C::kBlock;
+}
 
 // C, but for the lines that its loads keep.
 template <typename C>
@@ -89,6 +109,13 @@ struct keeping : C {
 static int64_t blocks_of(int64_t n_rows, int64_t rows_per_block)
 {
     return (n_rows + rows_per_block - 1) / rows_per_block;
+}
+
+// Of a row, the last one not always whole.
+template <typename K>
+static int64_t vectors_of(const struct norm_args *args)
+{
+    return (args->hidden + K::kVec - 1) / K::kVec;
 }
 
 // Threads of a block whose rows have so many each: sum_in_group wants rows of more than a warp to
@@ -178,14 +205,15 @@ static int64_t moved_bytes(const struct norm_args *args)
 // Many rows whose scales are their own are bound by instructions: half of the threads, with twice
 // the vectors, share out what a row costs beside its elements. They also keep up with memory where
 // sums that pass L2 are divided by a given scale.
-template <typename K, int kThreads, int kVectors, weight_class kClass>
+template <typename K, int kThreads, int kVectors, weight_class kClass,
+          bool kAny = (kThreads >= 512)>
 static enum roped_status launch_config(struct norm_args *args, struct roped_queue *queue,
                                        struct roped_error *err)
 {
     constexpr bool kHalves = kThreads == 256 && K::kSink >= kToFp8PerRow;
     constexpr bool kHalvesLarge = kThreads == 256 && K::kAdds && K::kSink == kToFp8;
-    using one = norm_config<K, kThreads, kVectors, kClass, false>;
-    using whole = norm_config<K, kThreads, kVectors, kClass, one::kMayLoop>;
+    using one = norm_config<K, kThreads, kVectors, kClass, false, 1, false, kAny>;
+    using whole = norm_config<K, kThreads, kVectors, kClass, one::kMayLoop, 1, false, kAny>;
     using halved = norm_config<K, kThreads / 2, kVectors * 2, kClass, true, 2>;
     using many = std::conditional_t<kHalves, halved, whole>;
     using large = std::conditional_t<kHalvesLarge, halved, many>;
@@ -198,14 +226,14 @@ static enum roped_status launch_config(struct norm_args *args, struct roped_queu
             constexpr int kRows = large_rows<K>(kThreads);
             static_assert(kRows <= 1 || large::kTakesRows, "other rows would not be written");
             int64_t turns = kRows ? kRows : rows;
-            return start(queue, norm_kernel<K, keeping<large>, false>, dim3(large::kBlock),
+            return start(queue, norm_kernel<K, keeping<large>, false>, block_of<large>(args),
                          blocks_of(n_blocks, turns), dim3(), *args, err);
         }
     if (rows > 1)
-        return start(queue, norm_kernel_of<K, many>(args), dim3(many::kBlock),
+        return start(queue, norm_kernel_of<K, many>(args), block_of<many>(args),
                      blocks_of(n_blocks, rows), dim3(), *args, err);
-    int parts = one::kMayPart ? parts_of_row<K>(args, kThreads) : 1;
-    return start(queue, norm_kernel_of<K, one>(args), dim3(one::kBlock), n_blocks, dim3(1, parts),
+    int parts = one::kMayPart ? parts_of_row<K>(args, (int)block_of<one>(args).x) : 1;
+    return start(queue, norm_kernel_of<K, one>(args), block_of<one>(args), n_blocks, dim3(1, parts),
                  *args, err);
 }
 
@@ -216,7 +244,7 @@ static enum roped_status launch_strided(struct norm_args *args, struct roped_que
 {
     using C = norm_config<K, kThreads, kVectors, kWeightInKind, false, 1, true>;
     args->n_vectors = (int32_t)(args->hidden / K::kVec);
-    return start(queue, norm_kernel<K, C, false>, dim3(C::kBlock),
+    return start(queue, norm_kernel<K, C, false>, block_of<C>(args),
                  blocks_of(args->n_rows, C::kGroups), dim3(1, 1), *args, err);
 }
 
@@ -236,6 +264,12 @@ static enum roped_status launch_held_rows(struct norm_args *args, bool is_aligne
 {
     bool is_in_kind = args->weight_kind <= kWeightSame;
     bool has_strides = !is_packed(args);
+    // of one input by 512 threads: the number of threads in a register costs 8 % of their time
+    constexpr bool kMayBeFull = kThreads == 512 && K::kSink == kToFloats && !K::kAdds;
+    if constexpr (kMayBeFull)
+        if (is_aligned && is_in_kind && !has_strides &&
+            vectors_of<K>(args) > kVectors * (kThreads - 32))
+            return launch_config<K, kThreads, kVectors, kWeightInKind, false>(args, queue, err);
     if (is_aligned && is_in_kind && !has_strides)
         return launch_config<K, kThreads, kVectors, kWeightInKind>(args, queue, err);
     if constexpr (K::kSink == kToFloats && !K::kAdds)
@@ -244,7 +278,8 @@ static enum roped_status launch_held_rows(struct norm_args *args, bool is_aligne
     if constexpr (!K::kAdds)
         if (is_aligned && is_in_kind && has_strides && !args->rounds_product)
             return launch_strided<K, kThreads, kVectors>(args, queue, err);
-    return launch_reread<K>(args, is_aligned, kThreads, queue, err);
+    return launch_reread<K>(args, is_aligned,
+                            threads_of_row<kThreads, kVectors>(vectors_of<K>(args)), queue, err);
 }
 
 // Threads of a row, and vectors of each.
@@ -295,14 +330,15 @@ static enum roped_status launch_terms(struct norm_args *args, bool is_aligned,
         args->n_vectors = (int32_t)(args->hidden / K::kVec);
         if (is_aligned && args->weight_kind <= kWeightSame && is_packed(args)) {
             if (passes_l2(moved_bytes<K>(args), queue))
-                return start(queue, norm_kernel_of<K, kept>(args), dim3(one::kBlock), n_blocks,
+                return start(queue, norm_kernel_of<K, kept>(args), block_of<one>(args), n_blocks,
                              dim3(), *args, err);
-            int parts = one::kMayPart ? parts_of_row<K>(args, kThreads) : 1;
-            return start(queue, norm_kernel_of<K, one>(args), dim3(one::kBlock), n_blocks,
+            int parts = one::kMayPart ? parts_of_row<K>(args, (int)block_of<one>(args).x) : 1;
+            return start(queue, norm_kernel_of<K, one>(args), block_of<one>(args), n_blocks,
                          dim3(1, parts), *args, err);
         }
     }
-    return launch_reread<K>(args, is_aligned, kThreads, queue, err);
+    return launch_reread<K>(args, is_aligned,
+                            threads_of_row<kThreads, kVectors>(vectors_of<K>(args)), queue, err);
 }
 
 template <typename K, int kThreads, int kVectors>
@@ -319,7 +355,7 @@ template <typename K>
 static enum roped_status launch_norm(struct norm_args *args, bool is_aligned,
                                      struct roped_queue *queue, struct roped_error *err)
 {
-    int64_t vectors = (args->hidden + K::kVec - 1) / K::kVec;
+    const int64_t vectors = vectors_of<K>(args);
     if (vectors <= kMostVectors)
         return with_row_shape(vectors, [&](auto shape) {
             return launch_rows<K, shape.kThreads, shape.kVectors>(args, is_aligned, queue, err);

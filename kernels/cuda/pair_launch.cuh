@@ -37,9 +37,9 @@ static enum roped_status launch_pair_rows(struct pair_args *args, struct roped_q
     const int64_t n_blocks = blocks_of(norm->n_rows, C::kGroups);
     norm->n_vectors = (int32_t)(norm->hidden / K::kVec);
     if (kThreads >= 128 && passes_l2(bytes, queue))
-        return start(queue, pair_kernel<K, kept>, dim3(C::kBlock), n_blocks, dim3(), *args, err);
-    int parts = C::kMayPart ? parts_of_row<K>(norm, kThreads) : 1;
-    return start(queue, pair_kernel<K, C>, dim3(C::kBlock), n_blocks, dim3(1, parts), *args, err);
+        return start(queue, pair_kernel<K, kept>, block_of<C>(norm), n_blocks, dim3(), *args, err);
+    int parts = C::kMayPart ? parts_of_row<K>(norm, (int)block_of<C>(norm).x) : 1;
+    return start(queue, pair_kernel<K, C>, block_of<C>(norm), n_blocks, dim3(1, parts), *args, err);
 }
 
 template <typename K>
@@ -48,7 +48,7 @@ static enum roped_status launch_pair_kind(struct pair_args *args, struct roped_q
 {
     struct norm_args *norm = &args->norm;
     const bool is_aligned = has_vectors<typename K::T>(norm, 16);
-    const int64_t vectors = (norm->hidden + K::kVec - 1) / K::kVec;
+    const int64_t vectors = vectors_of<K>(norm);
     if (vectors > kMostVectors) {
         norm->sums_in_double = true;
         return launch_pair_reread<K>(args, is_aligned, 1024, queue, err);
@@ -56,7 +56,8 @@ static enum roped_status launch_pair_kind(struct pair_args *args, struct roped_q
     return with_row_shape(vectors, [&](auto shape) {
         if (is_aligned && norm->weight_kind <= kWeightSame)
             return launch_pair_rows<K, shape.kThreads, shape.kVectors>(args, queue, err);
-        return launch_pair_reread<K>(args, is_aligned, shape.kThreads, queue, err);
+        const int threads = threads_of_row<shape.kThreads, shape.kVectors>(vectors);
+        return launch_pair_reread<K>(args, is_aligned, threads, queue, err);
     });
 }
 

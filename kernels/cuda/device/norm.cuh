@@ -158,6 +158,8 @@ __device__ __forceinline__ float exact_scale_of(const norm_args &args,
                                                 const double (&share)[C::kShares], int turn)
 {
     __shared__ double partial[2][C::kPartials];
+    if constexpr (C::kAnyWarps)
+        clear_missing<C::kThreads>(partial[turn]);
     return exact_scale(args, sum_in_group<C::kThreads>(share, partial[turn]));
 }
 
@@ -169,7 +171,7 @@ __device__ __noinline__ float read_again(const norm_args &args, int64_t row, int
 #pragma unroll
     for (int s = 0; s < C::kShares; s++)
         share[s] = read_squares<K, true, C::kStrides, C::kKeeps, double>(
-            args, row, thread + s * C::kThreads, C::kThreads * C::kShares);
+            args, row, thread + s * C::threads(), C::threads() * C::kShares);
     return exact_scale_of<C>(args, share, turn);
 }
 
@@ -214,6 +216,8 @@ __device__ __forceinline__ float scale_of(const norm_args &args, const row_value
     __shared__ float partial[2][C::kPartials];
     float share[C::kShares];
     share_squares(values, share);
+    if constexpr (C::kAnyWarps)
+        clear_missing<C::kThreads>(partial[turn]);
     float sum = sum_in_group<C::kThreads>(share, partial[turn], meanwhile);
     float mean = fmaf(sum, args.inverse_hidden, args.eps);
     float scale = inverse_root(mean);
@@ -231,21 +235,32 @@ __device__ __forceinline__ float scale_of(const norm_args &args, const row_value
 // A thread's part of a row: vectors thread, thread + threads, ...
 template <typename K, typename C>
 struct row_part {
-    static constexpr int kThreads = C::kThreads, kVectors = C::kVectors;
-    static constexpr int kStep = kThreads * K::kVec; // elements from one vector to the next
+    static constexpr int kVectors = C::kVectors;
     int64_t row;
     int64_t at; // element of all rows, of y where they have strides: of vector 0
     int thread;
     int to_read;  // vectors from vector 0 to the row's end; 0 or below: none, or no row
     int to_write; // the same; where several blocks read a row, each vector is written by one
 
+    // Elements from one vector to the next.
+    static __device__ __forceinline__ int step()
+    {
+        return C::threads() * K::kVec;
+    }
     __device__ __forceinline__ bool reads(int v) const
     {
-        return v * kThreads < to_read;
+        return v * C::threads() < to_read;
     }
     __device__ __forceinline__ bool writes(int v) const
     {
-        return v * kThreads < to_write;
+        return v * C::threads() < to_write;
+    }
+    // Whole warps write what those of several blocks have read.
+    __device__ __forceinline__ void share_out()
+    {
+        to_write = to_read;
+        if constexpr (C::kMayPart)
+            to_write = thread / 32 * gridDim.y / (C::threads() / 32) == blockIdx.y ? to_read : 0;
     }
     __device__ __forceinline__ void find_now()
     {
@@ -260,7 +275,7 @@ struct row_part {
         for (int v = 0; v < kVectors; v++) {
             clear<K>(raw, v);
             if (reads(v))
-                load_into<K, true, C::kKeeps>(raw, v, source, v * kStep, K::kVec);
+                load_into<K, true, C::kKeeps>(raw, v, source, v * step(), K::kVec);
         }
     }
     // Rounded first, where registers last so long: only the store depends on whether the vector
@@ -276,7 +291,7 @@ struct row_part {
             for (uint32_t *word : {&words.x, &words.y, &words.z, &words.w})
                 *word = compute_now(*word);
         if (writes(v))
-            *reinterpret_cast<uint4 *>(static_cast<T *>(args.residual_out) + at + v * kStep) =
+            *reinterpret_cast<uint4 *>(static_cast<T *>(args.residual_out) + at + v * step()) =
                 words;
     }
 };
@@ -286,7 +301,7 @@ struct row_part {
 template <typename K, typename C>
 struct row_gains {
     static constexpr bool kReadies = C::kReadiesGains, kStarts = C::kStartsWeight;
-    static constexpr int kThreads = C::kThreads, kVectors = C::kVectors;
+    static constexpr int kVectors = C::kVectors;
     const norm_args &args;
     int thread;
     int to_read;      // as of a row; 0 where weights are ones
@@ -316,16 +331,16 @@ struct row_gains {
 #pragma unroll
             for (int v = 0; v < kVectors; v++) {
                 started[v] = no_weight<typename K::T>();
-                if (v * kThreads < to_read)
+                if (v * C::threads() < to_read)
                     started[v] = start_weight<T, C::kWeight, C::kKeeps>(
-                        from + v * kThreads * weight_bytes<T, C::kWeight>);
+                        from + v * C::threads() * weight_bytes<T, C::kWeight>);
             }
         }
     }
     __device__ __forceinline__ void make(int v, float (&gain)[K::kVec]) const
     {
         using T = typename K::T;
-        int vector = v * kThreads + thread;
+        int vector = v * C::threads() + thread;
         uint4 raw;
         if constexpr (!kStarts || C::kWeight == kWeightOther)
             vector = min(vector, args.n_vectors - 1); // reads it: must exist
@@ -396,7 +411,7 @@ struct row_writer {
 #pragma unroll
         for (int v = 0; v < n; v++)
             if (part.writes(first + v))
-                store_fp8(static_cast<uint8_t *>(args.y) + part.at + (first + v) * part.kStep,
+                store_fp8(static_cast<uint8_t *>(args.y) + part.at + (first + v) * part.step(),
                           codes[v]);
     }
 
@@ -409,7 +424,7 @@ struct row_writer {
             if constexpr (K::kSink == kToFp8)
                 write_codes(v, {args.divisor}, y);
             else if (part.writes(v))
-                store_result<K, true>(args, part.at + v * part.kStep, K::kVec, y[0]);
+                store_result<K, true>(args, part.at + v * part.step(), K::kVec, y[0]);
         }
     }
     __device__ __forceinline__ void write_per_row(int turn) const
@@ -422,6 +437,8 @@ struct row_writer {
             result(v, y[v]);
             most = largest_of(most, y[v]);
         }
+        if constexpr (C::kAnyWarps)
+            clear_missing<kThreads>(partial[turn]);
         float row_scale = scale_for(args, largest_in_group<kThreads>(most, partial[turn]));
         if (C::kMayPart && part.to_write <= 0)
             return; // whole warps
@@ -434,7 +451,7 @@ struct row_writer {
     }
     __device__ __forceinline__ void store_group_scale(int v, float group_scale) const
     {
-        int group = (v * kThreads + part.thread) >> args.group_shift;
+        int group = (v * C::threads() + part.thread) >> args.group_shift;
         *scale_of_group(args, part.row, group) = group_scale;
     }
     // Each thread finds the scale of one group. A group has as many vectors as a thread, or more.
@@ -479,7 +496,7 @@ struct row_writer {
         write_codes(0, divisor, y);
 #pragma unroll
         for (int v = 0; v < kVectors; v++)
-            if (part.writes(v) && ((v * kThreads + part.thread) & (group_vectors - 1)) == 0)
+            if (part.writes(v) && ((v * C::threads() + part.thread) & (group_vectors - 1)) == 0)
                 store_group_scale(v, scales[v]);
     }
     __device__ __forceinline__ void write_per_group() const
@@ -557,9 +574,7 @@ __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
         compute_now(part.row * (C::kStrides ? args.y_pitch : args.hidden) + part.thread * K::kVec);
     int to_read = args.n_vectors - part.thread;
     part.to_read = part.row < args.n_rows ? to_read : 0;
-    part.to_write = part.to_read;
-    if constexpr (C::kMayPart)
-        part.to_write = part.thread * gridDim.y / C::kThreads == blockIdx.y ? part.to_read : 0;
+    part.share_out();
     row_gains<K, C> gains(args, part.thread);
     row_source<K> source(args,
                          C::kStrides ? part.row * args.x_pitch + part.thread * K::kVec : part.at);

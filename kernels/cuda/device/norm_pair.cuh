@@ -140,6 +140,8 @@ __device__ __forceinline__ row_scale scale_of_values(const norm_args &args,
                                                      const float (&z)[C::kVectors][K::kVec])
 {
     __shared__ float partial[C::kPartials];
+    if constexpr (C::kAnyWarps)
+        clear_missing<C::kThreads>(partial);
     float sum = sum_in_group<C::kThreads>(share_of<K, C, float>(z), partial);
     float mean = fmaf(sum, args.inverse_hidden, args.eps);
     float scale = inverse_root(mean);
@@ -172,9 +174,7 @@ __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
     const pair_place place(args, part.row);
     part.at = compute_now(place.row * norm.y_pitch + place.column + first);
     part.to_read = part.row < norm.n_rows ? norm.n_vectors - part.thread : 0;
-    part.to_write = part.to_read;
-    if constexpr (C::kMayPart)
-        part.to_write = part.thread * gridDim.y / C::kThreads == blockIdx.y ? part.to_read : 0;
+    part.share_out();
     row_source<K> source = place.source<K>(norm, first);
     const char *gains = place.weights(args);
     const bool has_gains = gains != nullptr;
@@ -188,7 +188,7 @@ __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
     auto load_weight = [&](int v) {
         uint4 raw_weight = no_weight<T>();
         if (has_gains && part.reads(v)) {
-            const char *from = gains + v * part.kStep * (int)sizeof(T);
+            const char *from = gains + v * part.step() * (int)sizeof(T);
             raw_weight = C::kKeeps ? load_16_to_keep(from) : load_16(from);
         }
         return raw_weight;
@@ -218,7 +218,7 @@ __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
             unpack<T>(raw.x[v], z[v]);
         finish_pair<K>(args, gain, scale, raw.residual[v], z[v]);
         if (part.writes(v))
-            store_result<K, true>(norm, part.at + v * part.kStep, K::kVec, z[v]);
+            store_result<K, true>(norm, part.at + v * part.step(), K::kVec, z[v]);
     }
 }
 

@@ -102,8 +102,8 @@ __device__ __forceinline__ Acc sum_in_group(const Acc (&x)[2], Acc *shared, cons
     return sum_tree<kThreads / 16>(shared);
 }
 
-// The same sum, bit for bit, for a number of threads (a power of two, 4 to 1,024) known at run
-// time only. shared as above.
+// The same sum, bit for bit, for a number of threads known at run time only: a power of two from 4
+// to 32, or any number of warps. shared as above.
 template <typename Acc>
 __device__ __forceinline__ Acc sum_in_group(Acc x, Acc *shared, int threads)
 {
@@ -114,11 +114,22 @@ __device__ __forceinline__ Acc sum_in_group(Acc x, Acc *shared, int threads)
     if (threadIdx.x % 32 == 0)
         shared[threadIdx.x / 32] = x;
     __syncthreads();
-    int n_warps = threads / 32;
-    x = shared[threadIdx.x % n_warps];
-    for (int distance = 1; distance < n_warps; distance *= 2) // the tree, leaves first
+    const int n_warps = threads / 32, leaves = 2 << (31 - __clz(n_warps - 1 | 1));
+    const int leaf = threadIdx.x % leaves;
+    x = leaf < n_warps ? shared[leaf] : Acc{};
+    for (int distance = 1; distance < leaves; distance *= 2) // the tree, leaves first
         x += exchange(x, distance);
     return x;
+}
+
+// Before a sum, or a largest, over kThreads of a block that has fewer, but more than half of them:
+// zeros for the warps that are not there.
+template <int kThreads, typename Acc>
+__device__ __forceinline__ void clear_missing(Acc *shared)
+{
+    const unsigned missing = threadIdx.x / 32 + blockDim.x / 32;
+    if (threadIdx.x % 32 == 0 && missing < kThreads / 32)
+        shared[missing] = Acc{};
 }
 
 template <int n>
