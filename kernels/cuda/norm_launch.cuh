@@ -86,12 +86,28 @@ struct norm_config {
     }
 };
 
+// Of a row, the last one not always whole.
+template <typename K>
+static int64_t vectors_of(const struct norm_args *args)
+{
+    return (args->hidden + K::kVec - 1) / K::kVec;
+}
+
 // Threads of a row of so many vectors: whole warps where it has a large block to itself, of which
 // half or more would idle beside a width that is no power of two.
 template <int kThreads, int kVectors>
 static int threads_of_row(int64_t vectors)
 {
     return kThreads < 512 ? kThreads : (int)((vectors + 32 * kVectors - 1) / (32 * kVectors)) * 32;
+}
+
+// Of a kernel that reads a row again: those of the one that holds it, where there is one. Where
+// there is none, more threads have more loads in flight.
+template <typename K, int kThreads, int kVectors>
+static int reread_threads(const struct norm_args *args)
+{
+    return args->hidden % K::kVec ? kThreads
+                                  : threads_of_row<kThreads, kVectors>(vectors_of<K>(args));
 }
 
 template <typename C>
@@ -109,13 +125,6 @@ struct keeping : C {
 static int64_t blocks_of(int64_t n_rows, int64_t rows_per_block)
 {
     return (n_rows + rows_per_block - 1) / rows_per_block;
-}
-
-// Of a row, the last one not always whole.
-template <typename K>
-static int64_t vectors_of(const struct norm_args *args)
-{
-    return (args->hidden + K::kVec - 1) / K::kVec;
 }
 
 // Threads of a block whose rows have so many each: sum_in_group wants rows of more than a warp to
@@ -278,8 +287,8 @@ static enum roped_status launch_held_rows(struct norm_args *args, bool is_aligne
     if constexpr (!K::kAdds)
         if (is_aligned && is_in_kind && has_strides && !args->rounds_product)
             return launch_strided<K, kThreads, kVectors>(args, queue, err);
-    return launch_reread<K>(args, is_aligned,
-                            threads_of_row<kThreads, kVectors>(vectors_of<K>(args)), queue, err);
+    return launch_reread<K>(args, is_aligned, reread_threads<K, kThreads, kVectors>(args), queue,
+                            err);
 }
 
 // Threads of a row, and vectors of each.
@@ -337,8 +346,8 @@ static enum roped_status launch_terms(struct norm_args *args, bool is_aligned,
                          dim3(1, parts), *args, err);
         }
     }
-    return launch_reread<K>(args, is_aligned,
-                            threads_of_row<kThreads, kVectors>(vectors_of<K>(args)), queue, err);
+    return launch_reread<K>(args, is_aligned, reread_threads<K, kThreads, kVectors>(args), queue,
+                            err);
 }
 
 template <typename K, int kThreads, int kVectors>

@@ -56,7 +56,7 @@ static enum roped_status launch_pair_kind(struct pair_args *args, struct roped_q
     return with_row_shape(vectors, [&](auto shape) {
         if (is_aligned && norm->weight_kind <= kWeightSame)
             return launch_pair_rows<K, shape.kThreads, shape.kVectors>(args, queue, err);
-        const int threads = threads_of_row<shape.kThreads, shape.kVectors>(vectors);
+        const int threads = reread_threads<K, shape.kThreads, shape.kVectors>(norm);
         return launch_pair_reread<K>(args, is_aligned, threads, queue, err);
     });
 }

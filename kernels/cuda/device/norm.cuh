@@ -158,8 +158,7 @@ __device__ __forceinline__ float exact_scale_of(const norm_args &args,
                                                 const double (&share)[C::kShares], int turn)
 {
     __shared__ double partial[2][C::kPartials];
-    if constexpr (C::kAnyWarps)
-        clear_missing<C::kThreads>(partial[turn]);
+    clear_missing<C>(partial[turn]);
     return exact_scale(args, sum_in_group<C::kThreads>(share, partial[turn]));
 }
 
@@ -216,8 +215,7 @@ __device__ __forceinline__ float scale_of(const norm_args &args, const row_value
     __shared__ float partial[2][C::kPartials];
     float share[C::kShares];
     share_squares(values, share);
-    if constexpr (C::kAnyWarps)
-        clear_missing<C::kThreads>(partial[turn]);
+    clear_missing<C>(partial[turn]);
     float sum = sum_in_group<C::kThreads>(share, partial[turn], meanwhile);
     float mean = fmaf(sum, args.inverse_hidden, args.eps);
     float scale = inverse_root(mean);
@@ -255,12 +253,16 @@ struct row_part {
     {
         return v * C::threads() < to_write;
     }
-    // Whole warps write what those of several blocks have read.
+    // Of several blocks that read a row each writes what its share of the warps has read. No
+    // division: a row by itself would wait for it.
     __device__ __forceinline__ void share_out()
     {
         to_write = to_read;
-        if constexpr (C::kMayPart)
-            to_write = thread / 32 * gridDim.y / (C::threads() / 32) == blockIdx.y ? to_read : 0;
+        if constexpr (C::kMayPart) {
+            unsigned warps = C::threads() / 32;
+            unsigned from_first = thread / 32 * gridDim.y - blockIdx.y * warps;
+            to_write = from_first < warps ? to_read : 0;
+        }
     }
     __device__ __forceinline__ void find_now()
     {
@@ -437,8 +439,7 @@ struct row_writer {
             result(v, y[v]);
             most = largest_of(most, y[v]);
         }
-        if constexpr (C::kAnyWarps)
-            clear_missing<kThreads>(partial[turn]);
+        clear_missing<C>(partial[turn]);
         float row_scale = scale_for(args, largest_in_group<kThreads>(most, partial[turn]));
         if (C::kMayPart && part.to_write <= 0)
             return; // whole warps

@@ -140,8 +140,7 @@ __device__ __forceinline__ row_scale scale_of_values(const norm_args &args,
                                                      const float (&z)[C::kVectors][K::kVec])
 {
     __shared__ float partial[C::kPartials];
-    if constexpr (C::kAnyWarps)
-        clear_missing<C::kThreads>(partial);
+    clear_missing<C>(partial);
     float sum = sum_in_group<C::kThreads>(share_of<K, C, float>(z), partial);
     float mean = fmaf(sum, args.inverse_hidden, args.eps);
     float scale = inverse_root(mean);

@@ -122,14 +122,16 @@ __device__ __forceinline__ Acc sum_in_group(Acc x, Acc *shared, int threads)
     return x;
 }
 
-// Before a sum, or a largest, over kThreads of a block that has fewer, but more than half of them:
-// zeros for the warps that are not there.
-template <int kThreads, typename Acc>
+// Before a sum, or a largest, over C::kThreads of a block that may have fewer, but more than half
+// of them: zeros for the warps that are not there.
+template <typename C, typename Acc>
 __device__ __forceinline__ void clear_missing(Acc *shared)
 {
-    const unsigned missing = threadIdx.x / 32 + blockDim.x / 32;
-    if (threadIdx.x % 32 == 0 && missing < kThreads / 32)
-        shared[missing] = Acc{};
+    if constexpr (C::kAnyWarps) {
+        const unsigned missing = threadIdx.x / 32 + blockDim.x / 32;
+        if (threadIdx.x % 32 == 0 && missing < C::kThreads / 32)
+            shared[missing] = Acc{};
+    }
 }
 
 template <int n>
