@@ -38,7 +38,7 @@ static bool read_text(const cJSON *line, const char *name, char *out,
                       size_t n_bytes)
 {
     const char *text = cJSON_GetStringValue(cJSON_GetObjectItem(line, name));
-    return text && *text && strlen(text) < n_bytes && strcpy(out, text);
+    return text && *text && snprintf(out, n_bytes, "%s", text) < (int)n_bytes;
 }
 
 static bool read_number(const cJSON *line, const char *name, double *out)
