@@ -43,7 +43,7 @@ nearest() {
 }
 
 run_ctest() {
-    ctest --test-dir "$build_dir" --output-on-failure -j "$(nproc)" "$@"
+    ctest --test-dir "$build_dir" --output-on-failure -j $((2 * $(nproc))) "$@"
 }
 
 command -v apt-get >/dev/null || skip "no apt-get here"
