@@ -41,41 +41,51 @@ static bool read_text(const cJSON *line, const char *name, char *out,
     return text && *text && snprintf(out, n_bytes, "%s", text) < (int)n_bytes;
 }
 
-static bool read_number(const cJSON *line, const char *name, double *out)
-{
-    const cJSON *item = cJSON_GetObjectItem(line, name);
-    *out = cJSON_IsNumber(item) ? item->valuedouble : NAN;
-    return isfinite(*out);
-}
-
-/* Of what bench_ops prints the members that are compared; the first that is not
- * there, or NULL. */
+/* Member by member what bench_ops prints of what it has measured; the first
+ * that is not there, or NULL. */
 static const char *parse_members(const cJSON *line, struct run *run)
 {
-    if (!line)
-        return "an object of JSON";
+    double unused;
+    const struct {
+        const char *name, *missing;
+        double *to;
+    } number[] = {
+        {"us", "\"us\", a number", &run->us},
+        {"copy_us", "\"copy_us\", a number", &run->copy_us},
+        {"share", "\"share\", a number", &run->share},
+        {"goal", "\"goal\", a number", &unused},
+        {"spread", "\"spread\", a number", &run->spread},
+        {"copy_spread", "\"copy_spread\", a number", &run->copy_spread},
+        {"bytes", "\"bytes\", a number", &unused},
+        {"bits_differ", "\"bits_differ\", a number", &unused}};
     if (!read_text(line, "row", run->row, sizeof run->row))
         return "\"row\", text";
     if (!read_text(line, "backend", run->backend, sizeof run->backend))
         return "\"backend\", text";
-    if (!read_number(line, "us", &run->us) || run->us <= 0)
+    for (size_t i = 0; i < sizeof number / sizeof *number; i++) {
+        const cJSON *item = cJSON_GetObjectItem(line, number[i].name);
+        if (!cJSON_IsNumber(item))
+            return number[i].missing;
+        *number[i].to = item->valuedouble;
+    }
+    if (!(run->us > 0 && isfinite(run->us)))
         return "\"us\" above 0";
-    if (!read_number(line, "copy_us", &run->copy_us) || run->copy_us <= 0)
+    if (!(run->copy_us > 0 && isfinite(run->copy_us)))
         return "\"copy_us\" above 0";
-    if (!read_number(line, "share", &run->share))
-        return "\"share\", a number";
-    if (!read_number(line, "spread", &run->spread) || run->spread < 0 ||
-        !read_number(line, "copy_spread", &run->copy_spread) ||
-        run->copy_spread < 0)
+    if (!(run->spread >= 0 && isfinite(run->spread) && run->copy_spread >= 0 &&
+          isfinite(run->copy_spread)))
         return "\"spread\" and \"copy_spread\" of 0 or more";
     return NULL;
 }
 
+/* A line that is no JSON has no member, and one that was cut has no end. */
 static const char *parse_run(const char *text, struct run *run)
 {
     cJSON *line = cJSON_ParseWithOpts(text, NULL, true);
     const char *missing = parse_members(line, run);
     cJSON_Delete(line);
+    if (!missing && text[strlen(text) - 1] != '\n')
+        return "\"bits_differ\" to end the line";
     return missing;
 }
 
