@@ -94,7 +94,7 @@ static int64_t vectors_of(const struct norm_args *args)
 }
 
 // Threads of a row of so many vectors: whole warps where it has a large block to itself, of which
-// half or more would idle beside a width that is no power of two.
+// up to half would idle where the width is no power of two.
 template <int kThreads, int kVectors>
 static int threads_of_row(int64_t vectors)
 {

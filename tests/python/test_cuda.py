@@ -16,6 +16,7 @@ from test_torch import CALLS, compiled_beside_eager, on, opcheck, parts, tokens_
 import roped  # noqa: E402
 from roped import _in_process, ops  # noqa: E402
 from roped._operators import OPERATORS  # noqa: E402
+from roped._tensors import dtype_name  # noqa: E402
 
 needs_compiler = pytest.mark.skipif(not (shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")),
                                     reason="no C compiler, which Triton wants")  # fmt: skip
@@ -32,20 +33,18 @@ def numbers(tensor):
     return to_numpy(tensor.cpu()).astype(float)
 
 
-NAMES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 CODES = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
 
 
 def of_type(name, dtype):
     """The operator's call with values of a type, where its tensors may have that, and codes of theirs."""
     tensors, params = CALLS[name]
-    codes = CODES[params.get("input_dtype", params.get("output_dtype", "e4m3"))]
     may_be = {tensor["name"]: tensor["dtypes"] for tensor in OPERATORS[name]["inputs"]}
 
     def as_wanted(tensor, dtypes):
         if tensor.dtype == torch.uint8:
-            return tensor.view(codes)
-        return tensor.to(dtype) if tensor.dtype == torch.float32 and NAMES[dtype] in dtypes else tensor
+            return tensor.view(CODES[params.get("input_dtype", params.get("output_dtype", "e4m3"))])
+        return tensor.to(dtype) if tensor.dtype == torch.float32 and dtype_name(dtype) in dtypes else tensor
 
     return {key: as_wanted(tensor, may_be[key]) for key, tensor in tensors.items()}, params
 

@@ -1,6 +1,7 @@
 // norm_reread.cuh - the norm (norm.cuh) of rows that registers do not hold: too wide, or of widths
 // or at addresses that 16 bytes do not divide, or with weights that have no kernel of their own;
-// and of tensors whose rows are not equally far apart; and of sums of more than x + residual.
+// and of tensors whose rows are not equally far apart; and of sums of more than x + residual, where
+// they become codes or have more than 2,048 vectors.
 #pragma once
 
 #include "cuda/device/norm.cuh"
