@@ -7,7 +7,7 @@
 #                                        machine's toolkit
 #   image.sh SOURCE_DIR BUILD_DIR arm64  both for aarch64: QEMU runs what is
 #                                        built, but for the compiler
-#   ROPED_TEST_ARCHITECTURES=            code for every GPU; default 90-real
+#   ROPED_TEST_ARCHITECTURES=            code for every GPU; default 90-virtual
 # Images stay in BUILD_DIR/image*. Exit 77: skipped, with a line that says why.
 set -eu
 source=$1 build=$2 kind=${3:-cpu} work=$2/image debian=$2/debian
@@ -22,7 +22,7 @@ done
 if [ "$kind" = cuda ]; then
     . "$source/deploy/environment.sh"
     toolkit=$(cuda_toolkit) || skip "no nvcc that says where its toolkit is"
-    architectures=${ROPED_TEST_ARCHITECTURES-90-real}
+    architectures=${ROPED_TEST_ARCHITECTURES-90-virtual}
 fi
 if [ "$kind" = arm64 ] && [ "$architecture" != arm64 ]; then
     architecture=arm64 work=$work-arm64 debian=$debian-arm64 cross=$build/gcc-arm64
@@ -82,8 +82,8 @@ make_cross_compiler() {
     engine commit --rm "$container" "$compiler"
 }
 # The toolkit is mounted, not copied; its version is what layers are known by.
-# nvcc optimises only what is for every GPU, as an image to use is: here nothing
-# runs on a GPU, and it takes half the time.
+# nvcc optimises and assembles only what is for every GPU, as an image to use is:
+# here nothing runs on a GPU, and it takes a third of the time.
 make_devel() {
     local container
     container=$(engine from "$from")

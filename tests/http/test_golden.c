@@ -460,7 +460,7 @@ int main(void)
     }
     server_start(&server, NULL);
     while ((entry = readdir(all)) != NULL)
-        if (strstr(entry->d_name, ".safetensors"))
+        if (strstr(entry->d_name, ".safetensors") && check_takes_case())
             run_file(folder, entry->d_name);
     closedir(all);
     CHECK(server_stop(&server));
