@@ -2,8 +2,7 @@
 // rows they take, which kernel. Host code but for the constants that a kernel is compiled with.
 #pragma once
 
-#include "cuda/device/norm_reread.cuh"
-#include "cuda/device/shifted.cuh"
+#include "cuda/device/norm_staged.cuh"
 #include "cuda/dispatch.cuh"
 #include "ops/rmsnorm_quantize.h"
 
@@ -41,7 +40,7 @@ constexpr int large_rows(int threads)
 // most 32 and 32 floats, where a block may have them (1,024 threads may not). kShares: as how many
 // threads each of them sums (device/reduce.cuh). kHasStrides: rows of x, and of y, may be further
 // apart than they are long.
-// kAny: as many whole warps as a row needs, kRowThreads at most.
+// kAny: as many whole warps as a row needs, kRowThreads at most, and more than half of them.
 template <typename K, int kRowThreads, int kRowVectors, weight_class kClass, bool kLoops,
           int kRowShares = 1, bool kHasStrides = false, bool kAny = (kRowThreads >= 512)>
 struct norm_config {
@@ -61,11 +60,13 @@ struct norm_config {
     static constexpr int kBlock = kIsBlock ? kThreads : kNormThreads;
     static constexpr int kGroups = kBlock / kThreads;
     static constexpr bool kIsWide = kThreads >= 512 && kVectors > 2;
-    static constexpr bool kIsHalved = kShares > 1;
+    static constexpr bool kIsHalved = kShares > 1 && kThreads == 128;
     // what fits beside the row: the next one, weights as they come, and as floats
     static constexpr bool kIsFull =
         kThreads == 512 && !kIsWide && (K::kAdds || K::kSink != kToFloats);
-    static constexpr int kMostRows = most_rows<K>(kThreads, kIsWide);
+    static constexpr int kMostRows = kThreads == 256 && kVectors > 2
+                                         ? 1
+                                         : most_rows<K>(kThreads, kIsWide);
     static constexpr bool kMayLoop = kIsBlock && kThreads <= 512 && !kIsFull && kMostRows > 1;
     static constexpr bool kHasNext = kIsWide && kLoops;
     static constexpr bool kStartsWeight = !kIsWide || kLoops;
@@ -93,27 +94,30 @@ static int64_t vectors_of(const struct norm_args *args)
     return (args->hidden + K::kVec - 1) / K::kVec;
 }
 
-// Threads of a row of so many vectors: whole warps where it has a large block to itself, of which
-// up to half would idle where the width is no power of two.
+// Threads of a row of so many vectors: of more than 512 it has a block of whole warps to itself, of
+// which up to half would idle where the width is no power of two. Two vectors for each thread make
+// an even number of warps, so that half of them may do the work of all.
 template <int kThreads, int kVectors>
 static int threads_of_row(int64_t vectors)
 {
-    return kThreads < 512 ? kThreads : (int)((vectors + 32 * kVectors - 1) / (32 * kVectors)) * 32;
+    return kThreads < 512 ? kThreads : (int)((vectors + 127) / 128) * (128 / kVectors);
 }
 
-// Of a kernel that reads a row again: those of the one that holds it, where there is one. Where
-// there is none, more threads have more loads in flight.
+// Of a kernel whose rows registers do not hold: those of the one that holds such a row, where there
+// is one. Where there is none, more threads have more loads in flight.
 template <typename K, int kThreads, int kVectors>
-static int reread_threads(const struct norm_args *args)
+static int staged_threads(const struct norm_args *args)
 {
-    return args->hidden % K::kVec ? kThreads
-                                  : threads_of_row<kThreads, kVectors>(vectors_of<K>(args));
+    if (args->hidden % K::kVec)
+        return kThreads * kVectors > 2048 ? kThreads : kThreads < 512 ? kThreads : 512;
+    return threads_of_row<kThreads, kVectors>(vectors_of<K>(args));
 }
 
 template <typename C>
 static dim3 block_of(const struct norm_args *args)
 {
-    return C::kAnyWarps ? threads_of_row<C::kThreads, C::kVectors>(args->n_vectors) : C::kBlock;
+    constexpr int kMost = C::kThreads * C::kShares; // that a thread may do the work of
+    return C::kAnyWarps ? threads_of_row<kMost, C::kVectors>(args->n_vectors) : C::kBlock;
 }
 
 // C, but for the lines that its loads keep.
@@ -129,21 +133,42 @@ static int64_t blocks_of(int64_t n_rows, int64_t rows_per_block)
 
 // Threads of a block whose rows have so many each: sum_in_group wants rows of more than a warp to
 // have a block to themselves.
-static inline int reread_block(int threads)
+static inline int staged_block(int threads)
 {
     return threads > 32 ? threads : kNormThreads;
 }
 
+// Has every element a thread at once, or nearly? Shifting would only be more to do.
+template <typename T>
+static inline bool is_small(const struct norm_args *args, const struct roped_queue *queue)
+{
+    const int64_t most = sizeof(T) == 4 ? 2048 : 1536; // threads of a multiprocessor
+    return args->n_rows * args->hidden <= most * queue->n_multiprocessors;
+}
+
+// What a launch of rows that registers do not hold has of shared memory, so many of them in a
+// block: bytes, or none where they are read again.
 template <typename K>
-static enum roped_status launch_reread(struct norm_args *args, bool is_aligned, int threads,
+static int64_t stage_rows(struct norm_args *args, int rows, const struct roped_queue *queue)
+{
+    constexpr int64_t kOwn = 2 << 10; // that a block has besides
+    const int64_t bytes = 16 * kStagedPackets<K> * vectors_of<K>(args) * rows;
+    args->is_staged = bytes + kOwn <= queue->shared_bytes;
+    args->by_elements = is_small<typename K::T>(args, queue);
+    return args->is_staged ? bytes : 0;
+}
+
+template <typename K>
+static enum roped_status launch_staged(struct norm_args *args, bool is_aligned, int threads,
                                        struct roped_queue *queue, struct roped_error *err)
 {
-    const int block = reread_block(threads);
+    const int block = staged_block(threads), rows = block / threads;
+    const int64_t bytes = stage_rows<K>(args, rows, queue);
     kernel_fn<norm_args> *kernel =
-        is_aligned ? norm_reread_kernel<K, true> : norm_reread_kernel<K, false>;
+        is_aligned ? norm_staged_kernel<K, true> : norm_staged_kernel<K, false>;
     args->threads_per_row = threads;
-    return start(queue, kernel, dim3(block), blocks_of(args->n_rows, block / threads), dim3(),
-                 *args, err);
+    return start(queue, kernel, dim3(block), blocks_of(args->n_rows, rows), dim3(), *args, err,
+                 bytes);
 }
 
 // Rows that a group takes in turn, so that weights are read less often and all but the first load
@@ -211,9 +236,33 @@ static int64_t moved_bytes(const struct norm_args *args)
     return args->n_rows * args->hidden * kOfElement;
 }
 
+// One row for each group, and of a single one several blocks.
+template <typename K, typename C>
+static enum roped_status launch_single(const struct norm_args *args, struct roped_queue *queue,
+                                       struct roped_error *err)
+{
+    const dim3 block = block_of<C>(args);
+    int parts = C::kMayPart ? parts_of_row<K>(args, (int)block.x) : 1;
+    return start(queue, norm_kernel_of<K, C>(args), block, blocks_of(args->n_rows, C::kGroups),
+                 dim3(1, parts), *args, err);
+}
+
+// More than a row or two for each multiprocessor: then threads and registers are to be shared out
+// well, before that every thread has as little to do as there are threads for.
+static inline bool has_many_rows(const struct norm_args *args, const struct roped_queue *queue)
+{
+    return args->n_rows > 2 * (int64_t)queue->n_multiprocessors;
+}
+
+// Of many rows: half of the threads, with twice the vectors, where all of them would be a
+// multiprocessor's only block.
+template <typename Few, typename Half>
+using gathered = std::conditional_t<Few::kThreads == 1024 && Few::kVectors == 2, Half, Few>;
+
 // Many rows whose scales are their own are bound by instructions: half of the threads, with twice
 // the vectors, share out what a row costs beside its elements. They also keep up with memory where
-// sums that pass L2 are divided by a given scale.
+// sums that pass L2 are divided by a given scale, and where many rows of one input have more than
+// 512 vectors: three blocks of them or more find room on a multiprocessor.
 template <typename K, int kThreads, int kVectors, weight_class kClass,
           bool kAny = (kThreads >= 512)>
 static enum roped_status launch_config(struct norm_args *args, struct roped_queue *queue,
@@ -221,14 +270,24 @@ static enum roped_status launch_config(struct norm_args *args, struct roped_queu
 {
     constexpr bool kHalves = kThreads == 256 && K::kSink >= kToFp8PerRow;
     constexpr bool kHalvesLarge = kThreads == 256 && K::kAdds && K::kSink == kToFp8;
-    using one = norm_config<K, kThreads, kVectors, kClass, false, 1, false, kAny>;
-    using whole = norm_config<K, kThreads, kVectors, kClass, one::kMayLoop, 1, false, kAny>;
+    constexpr bool kHalvesMany = kThreads == 512 && !K::kAdds;
+    using all = norm_config<K, kThreads, kVectors, kClass, false, 1, false, kAny>;
+    using half_of = norm_config<K, kThreads / 2, kVectors * 2, kClass, false, 2, false, kAny>;
+    using one = std::conditional_t<kHalvesMany, half_of, gathered<all, half_of>>;
+    // a largest value is exchanged once more
+    constexpr bool kHasFew =
+        !std::is_same_v<all, one> && (kThreads == 512 || K::kSink != kToFp8PerRow);
+    using whole = norm_config<K, one::kThreads, one::kVectors, kClass, one::kMayLoop, one::kShares,
+                              false, kAny>;
     using halved = norm_config<K, kThreads / 2, kVectors * 2, kClass, true, 2>;
     using many = std::conditional_t<kHalves, halved, whole>;
     using large = std::conditional_t<kHalvesLarge, halved, many>;
+    args->n_vectors = (int32_t)(args->hidden / K::kVec);
+    if constexpr (kHasFew)
+        if (!has_many_rows(args, queue))
+            return launch_single<K, all>(args, queue, err);
     int64_t n_blocks = blocks_of(args->n_rows, one::kGroups);
     int64_t rows = rows_per_group<one>(n_blocks, queue->n_multiprocessors);
-    args->n_vectors = (int32_t)(args->hidden / K::kVec);
     // norms of one input into FP8 write too little to gain by what they keep
     if constexpr (K::kAdds || K::kSink == kToFloats)
         if (passes_l2(moved_bytes<K>(args), queue) && !args->rounds_product) {
@@ -241,9 +300,7 @@ static enum roped_status launch_config(struct norm_args *args, struct roped_queu
     if (rows > 1)
         return start(queue, norm_kernel_of<K, many>(args), block_of<many>(args),
                      blocks_of(n_blocks, rows), dim3(), *args, err);
-    int parts = one::kMayPart ? parts_of_row<K>(args, (int)block_of<one>(args).x) : 1;
-    return start(queue, norm_kernel_of<K, one>(args), block_of<one>(args), n_blocks, dim3(1, parts),
-                 *args, err);
+    return launch_single<K, one>(args, queue, err);
 }
 
 // Rows that are slices of wider ones, as the latents of MLA are. One row per group.
@@ -265,29 +322,30 @@ static inline bool is_packed(const struct norm_args *args)
 }
 
 // Weights of another type than x have kernels of their own for the plain norm; elsewhere they take
-// the kernel that knows every type, whose second reading of the row comes from a cache. So do sums
-// of rows with strides.
+// the kernel that knows every type, whose rows wait in shared memory. So do sums of rows with
+// strides.
 template <typename K, int kThreads, int kVectors>
 static enum roped_status launch_held_rows(struct norm_args *args, bool is_aligned,
                                           struct roped_queue *queue, struct roped_error *err)
 {
-    bool is_in_kind = args->weight_kind <= kWeightSame;
-    bool has_strides = !is_packed(args);
-    // of one input by 512 threads: the number of threads in a register costs 8 % of their time
-    constexpr bool kMayBeFull = kThreads == 512 && K::kSink == kToFloats && !K::kAdds;
+    const bool is_in_kind = args->weight_kind <= kWeightSame;
+    const bool is_plain = is_aligned && is_packed(args);
+    // of one input by 512 threads, or 1,024: their number in a register costs 8 % of the time
+    constexpr bool kMayBeFull =
+        kThreads >= 512 && kVectors == 2 && K::kSink == kToFloats && !K::kAdds;
     if constexpr (kMayBeFull)
-        if (is_aligned && is_in_kind && !has_strides &&
-            vectors_of<K>(args) > kVectors * (kThreads - 32))
+        if (is_plain && is_in_kind &&
+            threads_of_row<kThreads, kVectors>(vectors_of<K>(args)) == kThreads)
             return launch_config<K, kThreads, kVectors, kWeightInKind, false>(args, queue, err);
-    if (is_aligned && is_in_kind && !has_strides)
+    if (is_plain && is_in_kind)
         return launch_config<K, kThreads, kVectors, kWeightInKind>(args, queue, err);
     if constexpr (K::kSink == kToFloats && !K::kAdds)
-        if (is_aligned && !has_strides)
+        if (is_plain)
             return launch_config<K, kThreads, kVectors, kWeightOther>(args, queue, err);
     if constexpr (!K::kAdds)
-        if (is_aligned && is_in_kind && has_strides && !args->rounds_product)
+        if (is_aligned && !is_packed(args) && is_in_kind && !args->rounds_product)
             return launch_strided<K, kThreads, kVectors>(args, queue, err);
-    return launch_reread<K>(args, is_aligned, reread_threads<K, kThreads, kVectors>(args), queue,
+    return launch_staged<K>(args, is_aligned, staged_threads<K, kThreads, kVectors>(args), queue,
                             err);
 }
 
@@ -297,7 +355,8 @@ struct row_shape {
     static constexpr int kThreads = kRowThreads, kVectors = kRowVectors;
 };
 
-constexpr int64_t kMostVectors = 4096; // of a row that registers hold
+constexpr int64_t kMostVectors = 4096;                  // of a row that registers hold
+constexpr int64_t kMostFloatVectors = 4 * kMostVectors; // whose squares float32 adds up
 
 // launch(row_shape) for rows of so many vectors of 16 bytes, at most kMostVectors: two to four
 // loads in flight per thread, and a block as small as that allows, for its barrier is what a single
@@ -322,7 +381,7 @@ static enum roped_status with_row_shape(int64_t vectors, const F &launch)
     if (vectors <= 1024)
         return launch(row_shape<512, 2>{});
     if (vectors <= 2048)
-        return launch(row_shape<512, 4>{});
+        return launch(row_shape<1024, 2>{});
     return launch(row_shape<1024, 4>{});
 }
 
@@ -332,21 +391,20 @@ template <typename K, int kThreads, int kVectors>
 static enum roped_status launch_terms(struct norm_args *args, bool is_aligned,
                                       struct roped_queue *queue, struct roped_error *err)
 {
-    if constexpr (K::kSink == kToFloats && kThreads <= 512) {
-        using one = norm_config<K, kThreads, kVectors, kWeightInKind, false>;
-        using kept = keeping<one>;
-        const int64_t n_blocks = blocks_of(args->n_rows, one::kGroups);
+    if constexpr (K::kSink == kToFloats && kThreads * kVectors <= 2048) {
+        using few = norm_config<K, kThreads, kVectors, kWeightInKind, false>;
+        using many =
+            gathered<few, norm_config<K, kThreads / 2, kVectors * 2, kWeightInKind, false, 2>>;
         args->n_vectors = (int32_t)(args->hidden / K::kVec);
         if (is_aligned && args->weight_kind <= kWeightSame && is_packed(args)) {
             if (passes_l2(moved_bytes<K>(args), queue))
-                return start(queue, norm_kernel_of<K, kept>(args), block_of<one>(args), n_blocks,
-                             dim3(), *args, err);
-            int parts = one::kMayPart ? parts_of_row<K>(args, (int)block_of<one>(args).x) : 1;
-            return start(queue, norm_kernel_of<K, one>(args), block_of<one>(args), n_blocks,
-                         dim3(1, parts), *args, err);
+                return launch_single<K, keeping<many>>(args, queue, err);
+            if (has_many_rows(args, queue))
+                return launch_single<K, many>(args, queue, err);
+            return launch_single<K, few>(args, queue, err);
         }
     }
-    return launch_reread<K>(args, is_aligned, reread_threads<K, kThreads, kVectors>(args), queue,
+    return launch_staged<K>(args, is_aligned, staged_threads<K, kThreads, kVectors>(args), queue,
                             err);
 }
 
@@ -369,8 +427,8 @@ static enum roped_status launch_norm(struct norm_args *args, bool is_aligned,
         return with_row_shape(vectors, [&](auto shape) {
             return launch_rows<K, shape.kThreads, shape.kVectors>(args, is_aligned, queue, err);
         });
-    args->sums_in_double = true;
-    return launch_reread<K>(args, is_aligned, 1024, queue, err);
+    args->sums_in_double = vectors > kMostFloatVectors;
+    return launch_staged<K>(args, is_aligned, 1024, queue, err);
 }
 
 // Is a sum more than x + residual?
@@ -461,6 +519,7 @@ static inline void set_terms(struct norm_args *args, const struct rmsnorm_plan *
     if (!roped_tensor_given(addend))
         return;
     args->addend = addend->data;
+    args->addend_end = whole_end(addend->data, roped_tensor_span(addend));
     args->addend_pitch = pitch_of(plan, addend);
 }
 

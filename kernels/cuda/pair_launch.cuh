@@ -6,8 +6,8 @@
 #include "cuda/norm_launch.cuh"
 
 // As a norm has them, but for what has no place in its kernel.
-template <typename K, int kRowThreads, int kRowVectors, bool kKeep>
-struct pair_config : norm_config<K, kRowThreads, kRowVectors, kWeightInKind, false> {
+template <typename K, int kRowThreads, int kRowVectors, bool kKeep, int kRowShares = 1>
+struct pair_config : norm_config<K, kRowThreads, kRowVectors, kWeightInKind, false, kRowShares> {
     static constexpr bool kKeeps = kKeep;
     static constexpr int kMinBlocks = kRowThreads == 512 && kRowVectors == 2 ? 2 : 1;
 };
@@ -16,7 +16,7 @@ template <typename K>
 static enum roped_status launch_pair_reread(struct pair_args *args, bool is_aligned, int threads,
                                             struct roped_queue *queue, struct roped_error *err)
 {
-    const int block = reread_block(threads);
+    const int block = staged_block(threads);
     kernel_fn<pair_args> *kernel =
         is_aligned ? pair_reread_kernel<K, true> : pair_reread_kernel<K, false>;
     args->norm.threads_per_row = threads;
@@ -30,16 +30,23 @@ template <typename K, int kThreads, int kVectors>
 static enum roped_status launch_pair_rows(struct pair_args *args, struct roped_queue *queue,
                                           struct roped_error *err)
 {
-    using C = pair_config<K, kThreads, kVectors, false>;
-    using kept = pair_config<K, kThreads, kVectors, (kThreads >= 128)>;
+    using few = pair_config<K, kThreads, kVectors, false>;
+    using many = gathered<few, pair_config<K, kThreads / 2, kVectors * 2, false, 2>>;
+    using kept = gathered<pair_config<K, kThreads, kVectors, (kThreads >= 128)>,
+                          pair_config<K, kThreads / 2, kVectors * 2, true, 2>>;
     struct norm_args *norm = &args->norm;
     const int64_t bytes = 3 * norm->n_rows * norm->hidden * (int64_t)sizeof(typename K::T);
-    const int64_t n_blocks = blocks_of(norm->n_rows, C::kGroups);
+    const int64_t n_blocks = blocks_of(norm->n_rows, few::kGroups);
     norm->n_vectors = (int32_t)(norm->hidden / K::kVec);
     if (kThreads >= 128 && passes_l2(bytes, queue))
-        return start(queue, pair_kernel<K, kept>, block_of<C>(norm), n_blocks, dim3(), *args, err);
-    int parts = C::kMayPart ? parts_of_row<K>(norm, (int)block_of<C>(norm).x) : 1;
-    return start(queue, pair_kernel<K, C>, block_of<C>(norm), n_blocks, dim3(1, parts), *args, err);
+        return start(queue, pair_kernel<K, kept>, block_of<kept>(norm), n_blocks, dim3(), *args,
+                     err);
+    if (has_many_rows(norm, queue))
+        return start(queue, pair_kernel<K, many>, block_of<many>(norm), n_blocks, dim3(), *args,
+                     err);
+    int parts = few::kMayPart ? parts_of_row<K>(norm, (int)block_of<few>(norm).x) : 1;
+    return start(queue, pair_kernel<K, few>, block_of<few>(norm), n_blocks, dim3(1, parts), *args,
+                 err);
 }
 
 template <typename K>
@@ -50,13 +57,13 @@ static enum roped_status launch_pair_kind(struct pair_args *args, struct roped_q
     const bool is_aligned = has_vectors<typename K::T>(norm, 16);
     const int64_t vectors = vectors_of<K>(norm);
     if (vectors > kMostVectors) {
-        norm->sums_in_double = true;
+        norm->sums_in_double = vectors > kMostFloatVectors;
         return launch_pair_reread<K>(args, is_aligned, 1024, queue, err);
     }
     return with_row_shape(vectors, [&](auto shape) {
         if (is_aligned && norm->weight_kind <= kWeightSame)
             return launch_pair_rows<K, shape.kThreads, shape.kVectors>(args, queue, err);
-        const int threads = reread_threads<K, shape.kThreads, shape.kVectors>(norm);
+        const int threads = staged_threads<K, shape.kThreads, shape.kVectors>(norm);
         return launch_pair_reread<K>(args, is_aligned, threads, queue, err);
     });
 }

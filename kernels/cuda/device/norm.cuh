@@ -8,7 +8,7 @@
 //
 // A group of threads owns a row: part of a warp for narrow rows, a block for wide ones. The row is
 // read once, kept in registers, summed, scaled and written. Rows beyond 4,096 vectors of
-// 16 bytes, and rows that 16 bytes do not divide, are read twice, the second time from a cache.
+// 16 bytes, and rows that 16 bytes do not divide, wait in shared memory (norm_staged.cuh).
 //
 // A row by itself is read by several blocks, each of which finds the same sum and writes a part.
 //
@@ -17,7 +17,7 @@
 // adds the threads (where a thread does the work of two, it sums as two). The number of rows, the
 // rows per block and the alignment change nothing, so a row's bits do not depend on how it came.
 //
-// Squares are summed in float32 (in double beyond 4,096 vectors). Where that overflows, or may
+// Squares are summed in float32 (in double beyond 16,384 vectors). Where that overflows, or may
 // have lost the sum to underflow, the group sums once more in double, as the CPU backend always
 // does.
 //
@@ -116,16 +116,17 @@ template <typename K, typename C, typename Acc>
 __device__ __forceinline__ void share_squares(const row_values<K, C> &values,
                                               Acc (&share)[C::kShares])
 {
-    square_sums<Acc> sums[C::kShares];
 #pragma unroll
-    for (int v = 0; v < C::kVectors; v++) {
-        float z[K::kVec];
-        values.template get<false>(v, z);
-        sums[v % C::kShares].add(z);
+    for (int s = 0; s < C::kShares; s++) {
+        square_sums<Acc> sums;
+#pragma unroll
+        for (int v = s; v < C::kVectors; v += C::kShares) {
+            float z[K::kVec];
+            values.template get<false>(v, z);
+            sums.add(z);
+        }
+        share[s] = sums.total();
     }
-#pragma unroll
-    for (int s = 0; s < C::kShares; s++)
-        share[s] = sums[s].total();
 }
 
 // One thread's share of a row's squares, from memory.
@@ -159,7 +160,7 @@ __device__ __forceinline__ float exact_scale_of(const norm_args &args,
 {
     __shared__ double partial[2][C::kPartials];
     clear_missing<C>(partial[turn]);
-    return exact_scale(args, sum_in_group<C::kThreads>(share, partial[turn]));
+    return exact_scale(args, sum_in_group<C::kThreads>(share, partial[turn], C::threads() / 32));
 }
 
 // The group's sum again, in double. Out of line: few rows need it, and every kernel carries it.
@@ -216,7 +217,7 @@ __device__ __forceinline__ float scale_of(const norm_args &args, const row_value
     float share[C::kShares];
     share_squares(values, share);
     clear_missing<C>(partial[turn]);
-    float sum = sum_in_group<C::kThreads>(share, partial[turn], meanwhile);
+    float sum = sum_in_group<C::kThreads>(share, partial[turn], C::threads() / 32, meanwhile);
     float mean = fmaf(sum, args.inverse_hidden, args.eps);
     float scale = inverse_root(mean);
     bool is_done = is_good(sum, mean);

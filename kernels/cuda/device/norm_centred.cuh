@@ -19,7 +19,6 @@
 
 #include "cuda/device/norm_row.cuh"
 #include "cuda/device/reduce.cuh"
-#include "cuda/device/shifted.cuh"
 #include "cuda/device/squares.cuh"
 
 // kRowVectors: of a thread. kIsNarrow: a row takes up to a warp, or a part of one. kPlain: all
@@ -322,26 +321,6 @@ struct centred_gains {
     }
 };
 
-// Stores a vector of so many elements to its row's end. All lanes of a warp take part.
-template <typename K, bool kIsPlain>
-__device__ __forceinline__ void put(void *to, int64_t at, int threads, int thread, int left,
-                                    const float (&y)[K::kVec])
-{
-    using T = typename K::T;
-    using unit = std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>;
-    T *first = static_cast<T *>(to) + at;
-    if constexpr (kIsPlain) {
-        if (left > 0)
-            *reinterpret_cast<uint4 *>(first) = pack<T>(y);
-    } else {
-        uint4 raw = pack<T>(y);
-        int lane = thread & 31;
-        bool has_right = lane < 31 && thread + 1 < threads && left > K::kVec;
-        store_shifted<unit>(reinterpret_cast<char *>(first), left, lane > 0 && left > 0, has_right,
-                            {raw.x, raw.y, raw.z, raw.w});
-    }
-}
-
 template <typename K>
 __device__ __forceinline__ void finish_any(const norm_args &args, const float (&gain)[K::kVec],
                                            const float (&bias)[K::kVec], const row_scale &scale,
@@ -415,6 +394,7 @@ template <typename K, typename C>
 __global__ void __maxnreg__(C::kRegisters)
     centred_kernel(const __grid_constant__ struct norm_args args)
 {
+    using T = typename K::T;
     constexpr int kVectors = C::kVectors;
     row_threads<C::kIsBlock> group{(int)blockDim.x, (int)threadIdx.x};
     centred_place place;
@@ -449,8 +429,9 @@ __global__ void __maxnreg__(C::kRegisters)
         float z[K::kVec];
         int at = first + v * place.step;
         values.template get<true>(v, z);
-        put<K, C::kIsPlain>(args.residual_out, place.row * args.residual_out_pitch + at,
-                            group.threads, group.thread, place.left - v * place.step, z);
+        put_vector<T, C::kIsPlain>(static_cast<T *>(args.residual_out) +
+                                       place.row * args.residual_out_pitch + at,
+                                   group.threads, group.thread, place.left - v * place.step, z);
     };
     // a row that may be read again needs what it has replaced, and so do neighbours of one that is
     // shifted
@@ -480,8 +461,8 @@ __global__ void __maxnreg__(C::kRegisters)
         }
         add_bias(args, gain);
         finish_any<K>(args, gain, bias, scale, y);
-        put<K, C::kIsPlain>(args.y, place.row * args.y_pitch + at, group.threads, group.thread,
-                            left, y);
+        put_vector<T, C::kIsPlain>(static_cast<T *>(args.y) + place.row * args.y_pitch + at,
+                                   group.threads, group.thread, left, y);
     }
 }
 

@@ -125,13 +125,17 @@ __device__ __forceinline__ void finish_pair(const pair_args &args, const float (
 // ------------------------------------------------------------------------------------ registers
 
 template <typename K, typename C, typename Acc>
-__device__ __forceinline__ Acc share_of(const float (&z)[C::kVectors][K::kVec])
+__device__ __forceinline__ void share_of(const float (&z)[C::kVectors][K::kVec],
+                                         Acc (&share)[C::kShares])
 {
-    square_sums<Acc> sums;
 #pragma unroll
-    for (int v = 0; v < C::kVectors; v++)
-        sums.add(z[v]);
-    return sums.total();
+    for (int s = 0; s < C::kShares; s++) {
+        square_sums<Acc> sums;
+#pragma unroll
+        for (int v = s; v < C::kVectors; v += C::kShares)
+            sums.add(z[v]);
+        share[s] = sums.total();
+    }
 }
 
 // As scale_of of norm.cuh, from values that are in registers.
@@ -140,15 +144,18 @@ __device__ __forceinline__ row_scale scale_of_values(const norm_args &args,
                                                      const float (&z)[C::kVectors][K::kVec])
 {
     __shared__ float partial[C::kPartials];
+    float share[C::kShares];
+    share_of<K, C>(z, share);
     clear_missing<C>(partial);
-    float sum = sum_in_group<C::kThreads>(share_of<K, C, float>(z), partial);
+    float sum = sum_in_group<C::kThreads>(share, partial, C::threads() / 32);
     float mean = fmaf(sum, args.inverse_hidden, args.eps);
     float scale = inverse_root(mean);
     bool is_done = is_good(sum, mean);
     if (C::kSharesWarp ? __all_sync(0xFFFFFFFFu, is_done) : is_done)
         return {scale};
-    const double share[1] = {share_of<K, C, double>(z)};
-    float exact = exact_scale_of<C>(args, share, 0);
+    double exact_share[C::kShares];
+    share_of<K, C>(z, exact_share);
+    float exact = exact_scale_of<C>(args, exact_share, 0);
     return {is_done ? scale : exact};
 }
 

@@ -3,8 +3,10 @@
 #pragma once
 
 #include "cuda/device/fp8.cuh"
+#include "cuda/device/shifted.cuh"
 #include "cuda/device/stream.cuh"
-#include "cuda/device/vector.cuh"
+
+#include <type_traits>
 
 // The weight's type beside that of x (T).
 enum weight_kind {
@@ -42,17 +44,20 @@ struct norm_args {
     int64_t scale_group; // to that of the next group
     int64_t n_groups;    // of a row
     double exact_inverse_hidden;
-    int32_t threads_per_row; // of the kernels that read a row twice
-    int32_t sums_in_double;  // bool, of them
-    int32_t rounds_product;  // bool: rounding hf or type on a narrow type
-    int32_t rounds_result;   // bool: rounding type on one
+    // of kernels whose rows registers do not hold (norm_staged.cuh)
+    int32_t threads_per_row;
+    int32_t sums_in_double; // bool
+    int32_t is_staged;      // bool: else a row is read again
+    int32_t by_elements;    // bool, where vectors are not aligned
+    int32_t rounds_product; // bool: rounding hf or type on a narrow type
+    int32_t rounds_result;  // bool: rounding type on one
     // elements from a row to the next, where they may be more than hidden: norm_config, kStrides
     int64_t x_pitch;
     int64_t y_pitch;
     int64_t residual_pitch;
     int64_t residual_out_pitch;
     const void *bias;                 // of a centred norm, of weight's type; NULL: 0
-    const char *x_end, *residual_end; // of a centred norm: device/shifted.cuh
+    const char *x_end, *residual_end; // device/shifted.cuh
     int32_t stores_early;             // bool, of one: residual_out takes no input's place
     // of a sum of terms
     const void *addend; // or NULL
@@ -60,6 +65,7 @@ struct norm_args {
     float x_scale;
     int32_t rounds_sum;     // bool: every step, of a narrow type
     int32_t residual_first; // bool: before the addend
+    const char *addend_end; // device/shifted.cuh
 };
 
 // What is known of a row once it is summed: y = (z - mean) * scale + rest. mean and rest, what the
@@ -245,6 +251,63 @@ __device__ __forceinline__ void any_weights(const norm_args &args, const void *f
         load_weights<__half, kVec, kIsAligned>(from, vector, n, w);
     } else {
         load_weights<__nv_bfloat16, kVec, kIsAligned>(from, vector, n, w);
+    }
+}
+
+// The same where only the last vector may be cut, of which the row has no more; out of line, for
+// few vectors are loaded by elements.
+template <typename T>
+struct vector_gains {
+    float of[kVecOf<T>];
+};
+template <typename T>
+__device__ __noinline__ vector_gains<T> cut_weights(const norm_args &args, const void *from,
+                                                    float absent, int64_t vector)
+{
+    vector_gains<T> gains;
+    any_weights<T, false>(args, from, absent, vector, gains.of);
+    return gains;
+}
+template <typename T, bool kIsAligned>
+__device__ __forceinline__ void gains_at(const norm_args &args, const void *from, float absent,
+                                         int64_t vector, float (&w)[kVecOf<T>])
+{
+    if (kIsAligned || ((uintptr_t)from % 16 == 0 && (vector + 1) * kVecOf<T> <= args.hidden)) {
+        any_weights<T, true>(args, from, absent, vector, w);
+    } else {
+        const vector_gains<T> gains = cut_weights<T>(args, from, absent, vector);
+#pragma unroll
+        for (int i = 0; i < kVecOf<T>; i++)
+            w[i] = gains.of[i];
+    }
+}
+
+// ------------------------------------------------------------------------------------ stores
+
+// Stores words at any address of a unit, of which left units are the row's: 0 or below is none.
+// Threads of a row that are neighbours have neighbouring words. All lanes of a warp take part.
+template <typename Unit, int kWords>
+__device__ __forceinline__ void put_words(void *to, int threads, int thread, int64_t left,
+                                          const uint32_t (&word)[kWords])
+{
+    constexpr int kUnits = 4 * kWords / (int)sizeof(Unit);
+    int lane = thread & 31;
+    bool has_right = lane < 31 && thread + 1 < threads && left > kUnits;
+    store_shifted<Unit>(static_cast<char *>(to), left, lane > 0 && left > 0, has_right, word);
+}
+
+// A vector of so many elements to its row's end.
+template <typename T, bool kIsPlain>
+__device__ __forceinline__ void put_vector(T *to, int threads, int thread, int64_t left,
+                                           const float (&y)[kVecOf<T>])
+{
+    uint4 raw = pack<T>(y);
+    if constexpr (kIsPlain) {
+        if (left > 0)
+            *reinterpret_cast<uint4 *>(to) = raw;
+    } else {
+        using unit = std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>;
+        put_words<unit>(to, threads, thread, left, {raw.x, raw.y, raw.z, raw.w});
     }
 }
 

@@ -81,15 +81,17 @@ __device__ __forceinline__ Acc sum_in_group(Acc x, Acc *shared, const F &meanwhi
 }
 
 // The same sum, bit for bit, of twice as many threads, by half of them: a thread has what thread
-// threadIdx.x would, and thread threadIdx.x + kThreads. Lanes of the upper half of a warp take over
-// the second of both.
+// threadIdx.x would, and the one so many warps behind it. Lanes of the upper half of a warp take
+// over the second of both.
 template <int kThreads, typename Acc, typename F = wait_idly>
-__device__ __forceinline__ Acc sum_in_group(const Acc (&x)[1], Acc *shared, const F &meanwhile = {})
+__device__ __forceinline__ Acc sum_in_group(const Acc (&x)[1], Acc *shared, int,
+                                            const F &meanwhile = {})
 {
     return sum_in_group<kThreads>(x[0], shared, meanwhile);
 }
 template <int kThreads, typename Acc, typename F = wait_idly>
-__device__ __forceinline__ Acc sum_in_group(const Acc (&x)[2], Acc *shared, const F &meanwhile = {})
+__device__ __forceinline__ Acc sum_in_group(const Acc (&x)[2], Acc *shared, int n_warps,
+                                            const F &meanwhile = {})
 {
     static_assert(kThreads % 32 == 0, "whole warps");
     bool is_upper = threadIdx.x & 16;
@@ -97,7 +99,7 @@ __device__ __forceinline__ Acc sum_in_group(const Acc (&x)[2], Acc *shared, cons
     mine += __shfl_xor_sync(0xFFFFFFFFu, is_upper ? x[0] : x[1], 16);
     mine = sum_in_warp<16>(mine, meanwhile);
     if (threadIdx.x % 16 == 0)
-        shared[threadIdx.x / 32 + (is_upper ? kThreads / 32 : 0)] = mine;
+        shared[threadIdx.x / 32 + (is_upper ? n_warps : 0)] = mine;
     __syncthreads();
     return sum_tree<kThreads / 16>(shared);
 }
@@ -122,15 +124,36 @@ __device__ __forceinline__ Acc sum_in_group(Acc x, Acc *shared, int threads)
     return x;
 }
 
-// Before a sum, or a largest, over C::kThreads of a block that may have fewer, but more than half
-// of them: zeros for the warps that are not there.
-template <typename C, typename Acc>
-__device__ __forceinline__ void clear_missing(Acc *shared)
+// The same of half of those threads, as above.
+template <typename Acc>
+__device__ __forceinline__ Acc sum_in_group(const Acc (&x)[2], Acc *shared, int threads)
+{
+    const bool is_upper = threadIdx.x & 16;
+    const int n_warps = threads / 32, leaves = 4 << (31 - __clz(n_warps - 1 | 1));
+    const int leaf = threadIdx.x % leaves;
+    Acc sum = (is_upper ? x[1] : x[0]) + exchange(is_upper ? x[0] : x[1], 16);
+    sum = sum_in_warp<16>(sum);
+    if (threadIdx.x % 16 == 0)
+        shared[threadIdx.x / 32 + (is_upper ? n_warps : 0)] = sum;
+    __syncthreads();
+    sum = leaf < 2 * n_warps ? shared[leaf] : Acc{};
+    for (int distance = 1; distance < leaves; distance *= 2)
+        sum += exchange(sum, distance);
+    return sum;
+}
+
+// Before a sum, or a largest, whose n places in shared memory are those of a block of C::kThreads,
+// or of twice as many: zeros for the warps that are not there.
+template <typename C, typename Acc, int n>
+__device__ __forceinline__ void clear_missing(Acc (&shared)[n])
 {
     if constexpr (C::kAnyWarps) {
-        const unsigned missing = threadIdx.x / 32 + blockDim.x / 32;
-        if (threadIdx.x % 32 == 0 && missing < C::kThreads / 32)
-            shared[missing] = Acc{};
+        constexpr unsigned kShares = n / (C::kThreads / 32);
+        const unsigned n_warps = blockDim.x / 32, warp = threadIdx.x / 32;
+#pragma unroll
+        for (unsigned i = kShares; i < 2 * kShares; i++) // there are more than half of the warps
+            if (threadIdx.x % 32 == 0 && warp + i * n_warps < n)
+                shared[warp + i * n_warps] = Acc{};
     }
 }
 

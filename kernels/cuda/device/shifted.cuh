@@ -83,38 +83,54 @@ struct shifted_vector {
     }
 };
 
-// A vector that is turned by off bytes: byte j is at (j + off) % 16.
-template <int kUnit>
-__device__ __forceinline__ void turn_words(const uint32_t (&word)[4], int off,
-                                           uint32_t (&turned)[4])
+// Words, a power of two of them, that are turned by off bytes: byte j is at (j + off) % 4 kWords.
+template <int kUnit, int kWords>
+__device__ __forceinline__ void turn_words(const uint32_t (&word)[kWords], int off,
+                                           uint32_t (&turned)[kWords])
 {
-    uint32_t by_8[4], by_4[4];
+    uint32_t part[kWords];
+    memcpy(part, word, sizeof part);
 #pragma unroll
-    for (int i = 0; i < 4; i++)
-        by_8[i] = off & 8 ? word[(i + 2) % 4] : word[i];
+    for (int by = kWords / 2; by > 0; by /= 2) {
+        uint32_t before[kWords];
+        memcpy(before, part, sizeof before);
 #pragma unroll
-    for (int i = 0; i < 4; i++)
-        by_4[i] = off & 4 ? by_8[(i + 3) % 4] : by_8[i];
+        for (int i = 0; i < kWords; i++)
+            part[i] = off & 4 * by ? before[(i + kWords - by) % kWords] : before[i];
+    }
 #pragma unroll
-    for (int i = 0; i < 4; i++)
-        turned[i] =
-            kUnit == 4 ? by_4[i] : __funnelshift_l(by_4[(i + 3) % 4], by_4[i], 8 * (off & 3));
+    for (int i = 0; i < kWords; i++)
+        turned[i] = kUnit == 4
+                        ? part[i]
+                        : __funnelshift_l(part[(i + kWords - 1) % kWords], part[i], 8 * (off & 3));
 }
 
-// Stores the first n_units of a vector's units; none where that is 0 or below. All lanes of a warp
-// take part. has_left: the lane before has the vector before, whole; has_right: the lane behind has
-// the vector behind, if there is one.
-template <typename Unit>
-__device__ __forceinline__ void store_shifted(char *to, int64_t n_units, bool has_left,
-                                              bool has_right, const uint32_t (&word)[4])
+// Words of a packet, in one access.
+template <int kWords>
+__device__ __forceinline__ void store_words(char *to, const uint32_t (&word)[kWords])
 {
-    constexpr int kUnits = 16 / (int)sizeof(Unit);
-    int off = (int)((uintptr_t)to & 15);
-    int head = (16 - off) / (int)sizeof(Unit); // units before the next packet
-    uint32_t packet[4];
+    if constexpr (kWords == 4)
+        *reinterpret_cast<uint4 *>(to) = make_uint4(word[0], word[1], word[2], word[3]);
+    else if constexpr (kWords == 2)
+        *reinterpret_cast<uint2 *>(to) = make_uint2(word[0], word[1]);
+    else
+        *reinterpret_cast<uint32_t *>(to) = word[0];
+}
+
+// Stores the first n_units of the units of a vector, which is one, two or four words; none where
+// that is 0 or below. All lanes of a warp take part. has_left: the lane before has the vector
+// before, whole; has_right: the lane behind has the vector behind, if there is one.
+template <typename Unit, int kWords>
+__device__ __forceinline__ void store_shifted(char *to, int64_t n_units, bool has_left,
+                                              bool has_right, const uint32_t (&word)[kWords])
+{
+    constexpr int kBytes = 4 * kWords, kUnits = kBytes / (int)sizeof(Unit);
+    int off = (int)((uintptr_t)to & (kBytes - 1));
+    int head = (kBytes - off) / (int)sizeof(Unit); // units before the next packet
+    uint32_t packet[kWords];
     turn_words<(int)sizeof(Unit)>(word, off, packet);
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < kWords; i++) {
         uint32_t left = __shfl_up_sync(0xFFFFFFFFu, packet[i], 1);
         int n_left = off - 4 * i; // bytes of the word that are the left lane's
         uint32_t mask = n_left <= 0 ? 0 : n_left >= 4 ? 0xFFFFFFFFu : (1u << (8 * n_left)) - 1;
@@ -123,8 +139,7 @@ __device__ __forceinline__ void store_shifted(char *to, int64_t n_units, bool ha
     bool is_whole = n_units >= head && (has_left || off == 0);
     bool is_next_whole = has_right && n_units - kUnits >= head;
     if (is_whole)
-        *reinterpret_cast<uint4 *>(to - off) =
-            make_uint4(packet[0], packet[1], packet[2], packet[3]);
+        store_words(to - off, packet);
     unsigned mine = n_units >= kUnits ? (1u << kUnits) - 1 : n_units > 0 ? (1u << n_units) - 1 : 0;
     unsigned heads = (1u << head) - 1;
     mine &= (is_whole ? 0 : heads) | (is_next_whole ? 0 : ~heads);
