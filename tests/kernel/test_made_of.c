@@ -267,7 +267,7 @@ static const struct roped_op *quantized(const struct roped_op *op)
 {
     char name[ROPED_NAME_BYTES];
     const char *end = strstr(op->name, "_quantize");
-    if (!end || strcmp(end, "_quantize") != 0 || summed(op))
+    if (!end || strcmp(end, "_quantize") != 0)
         return NULL;
     snprintf(name, sizeof name, "%.*s", (int)(end - op->name), op->name);
     const struct roped_op *of = roped_op_find(name);
@@ -321,6 +321,8 @@ static void expect_codes(struct random_call *made, struct roped_call *part)
         expect_same(made, &made->call, &codes, "y");
         expect_same(made, &made->call, &codes, "scales");
     }
+    if (summed(made->op))
+        expect_same(made, &made->call, part, "residual");
     runner_free_outputs(&codes);
 }
 
