@@ -19,7 +19,7 @@ enum roped_status roped_cpu_add_rmsnorm_quantize(const struct roped_call *call,
         .residual_out = &call->out[ADD_RMSNORM_QUANTIZE_RESIDUAL_OUT],
         .addend = &call->in[ADD_RMSNORM_QUANTIZE_ADDEND],
         .quantize = plan,
-        .scales = call->out[ADD_RMSNORM_QUANTIZE_SCALES].data,
+        .scales = &call->out[ADD_RMSNORM_QUANTIZE_SCALES],
     };
     return cpu_norm_sums(&norm, call, queue, err);
 }

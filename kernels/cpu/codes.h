@@ -41,6 +41,18 @@ void code_quantize(const struct quantize_plan *plan,
                    const struct code_source *source,
                    const struct roped_call *call, struct roped_queue *queue);
 
+/* Makes codes of rows [begin, end) on this thread, by scales that are given or
+ * those of rows or of their groups. */
+struct code_target {
+    const struct quantize_plan *plan;
+    const struct roped_tensor *y, *scales;
+    bool is_streamed;
+};
+void code_quantize_rows(const struct cpu_rows *rows,
+                        const struct code_target *to,
+                        const struct code_source *source, int64_t begin,
+                        int64_t end);
+
 /* Zeros where scales are beyond rows and tiles. */
 void code_clear_padding(const struct code_tiles *tiles,
                         const struct roped_tensor *scales);

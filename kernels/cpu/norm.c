@@ -4,18 +4,19 @@
  */
 #include "cpu/norm.h"
 
+#include "cpu/codes.h"
 #include "cpu/norm_sum.h"
-
-#include <string.h>
 
 struct norm_loop {
     const struct cpu_rows *rows;
     const struct cpu_norm_call *call;
     struct cpu_norm norm;
     struct cpu_fp8_scale scale; /* dynamic */
+    struct code_target codes;   /* where y has other codes than FP8 */
 
-    /* Where sums are more than x + residual: rows in segments, each with room
-     * for the exact sums of a batch where those are normalised. */
+    /* Where sums are more than x + residual, or become such codes: rows in
+     * segments, each with room for the exact sums of a batch where those are
+     * normalised. */
     bool has_terms;
     struct cpu_norm_sum sum;
     int64_t n_segments;
@@ -38,7 +39,13 @@ static int64_t rows_per_batch(int64_t row_bytes)
 
 static bool has_groups(const struct rmsnorm_quantize_plan *plan)
 {
-    return plan && plan->group_size && plan->group_size != plan->norm.hidden;
+    return plan && plan->quantize.dynamic && plan->quantize.tiles.n_tiles > 1;
+}
+
+/* Of codes that no loop of the norm's own makes. */
+static bool has_codes(const struct cpu_norm_call *call)
+{
+    return call->quantize && !call->quantize->is_fp8;
 }
 
 /* The scales of whole rows, given or dynamic. */
@@ -47,14 +54,66 @@ static void scale_rows(const struct norm_loop *loop,
                        float *divisor)
 {
     const struct rmsnorm_quantize_plan *plan = loop->call->quantize;
-    if (!plan->group_size) {
+    if (!plan->quantize.dynamic) {
         for (int64_t i = 0; i < rows->n; i++)
-            divisor[i] = plan->dequant_scale;
+            divisor[i] = plan->quantize.dequant_scale;
         return;
     }
     loop->rows->largest(&loop->norm, rows, divisor);
     for (int64_t i = 0; i < rows->n; i++)
         divisor[i] = scales[i] = cpu_fp8_scale_of(&loop->scale, divisor[i]);
+}
+
+/* Rows whose s is known, as a source of codes. */
+struct normal_rows {
+    const struct norm_loop *loop;
+    const struct cpu_norm_rows *rows;
+    int64_t row; /* of the first one */
+    enum roped_dtype from;
+};
+
+static const void *element_of(enum roped_dtype dtype, const void *row,
+                              int64_t i)
+{
+    return (const unsigned char *)row + (size_t)i * roped_dtype_bytes(dtype);
+}
+
+/* Steps are rounded here, which loops from float32 to float32 do not. */
+static void load_normal(const void *of, int64_t row, int64_t first, int64_t n,
+                        float *to)
+{
+    const struct normal_rows *from = of;
+    const struct cpu_rows *rows = from->loop->rows;
+    const int64_t i = row - from->row;
+    struct cpu_norm norm = from->loop->norm;
+    float s = from->rows->s[i];
+    const struct cpu_norm_rows part = {.n = 1, .x = to, .y = to, .s = &s};
+    rows->widen(
+        from->from, to,
+        element_of(from->from, from->rows->x, i * from->rows->stride.x + first),
+        n);
+    if (norm.rounds_product && norm.type != ROPED_F32) {
+        rows->scale(to, s, n);
+        cpu_round(rows, norm.type, to, n);
+        s = 1;
+    }
+    norm.width = n;
+    norm.from = norm.to = ROPED_F32;
+    norm.is_streamed = false;
+    if (norm.weight)
+        norm.weight = element_of(norm.weight_dtype, norm.weight, first);
+    rows->normalize(&norm, &part);
+    if (norm.rounds_result && norm.type != ROPED_F32)
+        cpu_round(rows, norm.type, to, n);
+}
+
+static void code_batch(const struct norm_loop *loop, int64_t row,
+                       const struct cpu_norm_rows *rows)
+{
+    const struct normal_rows from = {loop, rows, row,
+                                     loop->exact ? ROPED_F32 : loop->norm.type};
+    const struct code_source source = {load_normal, &from};
+    code_quantize_rows(loop->rows, &loop->codes, &source, row, row + rows->n);
 }
 
 static void normalize_batch(const struct norm_loop *loop, int64_t row,
@@ -64,16 +123,21 @@ static void normalize_batch(const struct norm_loop *loop, int64_t row,
     const struct rmsnorm_quantize_plan *plan = call->quantize;
     struct cpu_norm_rows divided = *rows;
     float divisor[CPU_ROWS];
+    if (has_codes(call)) {
+        code_batch(loop, row, rows);
+        return;
+    }
+    float *const scales = plan ? call->scales->data : NULL;
     if (has_groups(plan)) {
-        struct cpu_scales scales = {call->scales + row * plan->scale_row,
-                                    plan->scale_row, plan->scale_group};
-        loop->rows->normalize_groups(&loop->norm, rows, plan->group_size,
-                                     &loop->scale, &scales);
+        const struct code_tiles *tiles = &plan->quantize.tiles;
+        struct cpu_scales of_rows = {scales + row * tiles->scale_row,
+                                     tiles->scale_row, tiles->scale_tile};
+        loop->rows->normalize_groups(&loop->norm, rows, tiles->tile_width,
+                                     &loop->scale, &of_rows);
         return;
     }
     if (plan) {
-        scale_rows(loop, rows, call->scales ? call->scales + row : NULL,
-                   divisor);
+        scale_rows(loop, rows, scales ? scales + row : NULL, divisor);
         divided.divisor = divisor;
     }
     loop->rows->normalize(&loop->norm, &divided);
@@ -105,7 +169,8 @@ static void store_sums(const struct norm_loop *loop, struct cpu_norm_rows *rows)
 }
 
 /* The same of sums that are more than x + residual, and of the exact ones where
- * there is room for them. */
+ * there is room for them. Those that become codes are added up once their s is
+ * known: codes may be made from two readings of a row. */
 static void add_terms(const struct norm_loop *loop, int64_t row, float *exact,
                       struct cpu_norm_rows *rows)
 {
@@ -164,6 +229,8 @@ static void normalize_batches(const struct norm_loop *loop, int64_t begin,
         else
             loop->rows->inverse_rms(norm->from, norm->width, &rows,
                                     call->plan->eps, s);
+        if (has_codes(call) && rows.residual)
+            add_terms(loop, row, exact, &rows);
         normalize_batch(loop, row, &rows);
     }
 }
@@ -214,16 +281,6 @@ static struct cpu_norm norm_of(const struct cpu_norm_call *call, bool is_large)
     };
 }
 
-/* What is behind the scales of the last row. */
-static void clear_padding(const struct cpu_norm_call *call)
-{
-    const struct rmsnorm_quantize_plan *plan = call->quantize;
-    float *end = call->scales + plan->norm.n_rows;
-    for (int64_t i = 0; i < plan->n_groups; i++)
-        memset(end + i * plan->scale_group, 0,
-               (size_t)plan->n_padding * sizeof *end);
-}
-
 static struct norm_loop loop_of(const struct cpu_norm_call *norm,
                                 const struct roped_call *call,
                                 const struct roped_queue *queue)
@@ -232,12 +289,15 @@ static struct norm_loop loop_of(const struct cpu_norm_call *norm,
     struct norm_loop loop = {.rows = queue->backend->rows,
                              .call = norm,
                              .norm = norm_of(norm, is_large)};
-    if (norm->quantize && norm->quantize->n_padding)
-        clear_padding(norm);
-    if (norm->quantize)
-        loop.scale = (struct cpu_fp8_scale){norm->quantize->scale_ub,
-                                            norm->quantize->largest,
-                                            norm->quantize->smallest_scale};
+    const struct quantize_plan *codes =
+        norm->quantize ? &norm->quantize->quantize : NULL;
+    if (!codes)
+        return loop;
+    if (codes->dynamic)
+        code_clear_padding(&codes->tiles, norm->scales);
+    loop.scale = (struct cpu_fp8_scale){
+        codes->rule.scale_ub, codes->rule.largest, codes->rule.least_scale};
+    loop.codes = (struct code_target){codes, norm->y, norm->scales, is_large};
     return loop;
 }
 
@@ -255,7 +315,6 @@ static enum roped_status take_exact(struct norm_loop *loop,
                                     struct roped_error *err)
 {
     void *exact;
-    loop->norm.from = ROPED_F32;
     const int64_t n = loop->n_segments * batch_of(loop) * loop->norm.width;
     enum roped_status status =
         cpu_scratch(queue, (size_t)n * sizeof *loop->exact, &exact, err);
@@ -270,12 +329,14 @@ enum roped_status cpu_norm_sums(const struct cpu_norm_call *norm,
 {
     const struct rmsnorm_plan *plan = norm->plan;
     const enum roped_dtype dtype = norm->x->dtype;
-    if (plan->x_scale == 1 && !roped_tensor_given(norm->addend)) {
+    const bool has_terms =
+        plan->x_scale != 1 || roped_tensor_given(norm->addend);
+    if (!has_terms && !has_codes(norm)) {
         cpu_norm_rows(norm, call, queue);
         return ROPED_OK;
     }
     struct norm_loop loop = loop_of(norm, call, queue);
-    loop.has_terms = true;
+    loop.has_terms = has_terms;
     loop.sum = (struct cpu_norm_sum){
         .rows = loop.rows,
         .dtype = dtype,
@@ -285,6 +346,8 @@ enum roped_status cpu_norm_sums(const struct cpu_norm_call *norm,
         .is_residual_first = plan->sum_order == RMSNORM_RESIDUAL_FIRST};
     loop.n_segments = cpu_segments(queue, plan->n_rows);
     if (dtype != ROPED_F32 && !plan->rounds_sum) {
+        if (has_terms)
+            loop.norm.from = ROPED_F32;
         enum roped_status status = take_exact(&loop, queue, err);
         if (status)
             return status;

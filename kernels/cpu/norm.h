@@ -1,7 +1,7 @@
 /*
  * norm.h - the one norm of the CPU backend, for every norm operator. What
  * differs is where a row comes from (x, or x + residual) and where the float32
- * result goes (rounded to the type of y, or divided by a scale into FP8).
+ * result goes (rounded to the type of y, or divided by a scale into codes).
  */
 #ifndef ROPED_CPU_NORM_H
 #define ROPED_CPU_NORM_H
@@ -26,9 +26,9 @@ struct cpu_norm_call {
     bool is_centred;
     const struct roped_tensor *bias;
 
-    /* (optional) y is FP8 */
+    /* (optional) y has codes; scales: absent where the scale is given */
     const struct rmsnorm_quantize_plan *quantize;
-    float *scales; /* NULL where the scale is given */
+    const struct roped_tensor *scales;
 };
 
 /* Normalises every row, over the threads of the backend. */

@@ -162,6 +162,29 @@ static void find_in_rows(void *context, int64_t begin, int64_t end)
         continue;
 }
 
+static struct quantize_loop loop_of(const struct cpu_rows *rows,
+                                    const struct code_target *to,
+                                    const struct code_source *source)
+{
+    return (struct quantize_loop){.rows = rows,
+                                  .plan = to->plan,
+                                  .source = source,
+                                  .y = to->y,
+                                  .scales = to->scales->data,
+                                  .divisor = {1, to->plan->dequant_scale},
+                                  .has_divisor = !to->plan->dynamic,
+                                  .is_streamed = to->is_streamed};
+}
+
+void code_quantize_rows(const struct cpu_rows *rows,
+                        const struct code_target *to,
+                        const struct code_source *source, int64_t begin,
+                        int64_t end)
+{
+    struct quantize_loop loop = loop_of(rows, to, source);
+    quantize_strips(&loop, begin, end);
+}
+
 void code_quantize(const struct quantize_plan *plan,
                    const struct code_source *source,
                    const struct roped_call *call, struct roped_queue *queue)
@@ -169,14 +192,9 @@ void code_quantize(const struct quantize_plan *plan,
     const struct code_tiles *tiles = &plan->tiles;
     const struct roped_tensor *scales = &call->out[QUANTIZE_SCALES];
     const int64_t bytes = roped_call_bytes(call);
-    struct quantize_loop loop = {.rows = queue->backend->rows,
-                                 .plan = plan,
-                                 .source = source,
-                                 .y = &call->out[QUANTIZE_Y],
-                                 .scales = scales->data,
-                                 .divisor = {1, plan->dequant_scale},
-                                 .has_divisor = !plan->dynamic,
-                                 .is_streamed = cpu_is_large(queue, bytes)};
+    const struct code_target to = {plan, &call->out[QUANTIZE_Y], scales,
+                                   cpu_is_large(queue, bytes)};
+    struct quantize_loop loop = loop_of(queue->backend->rows, &to, source);
     if (plan->is_tensor) {
         cpu_for(queue, bytes, tiles->n_rows, find_in_rows, &loop);
         loop.divisor =

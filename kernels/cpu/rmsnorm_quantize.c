@@ -16,7 +16,7 @@ enum roped_status roped_cpu_rmsnorm_quantize(const struct roped_call *call,
         .weight = &call->in[RMSNORM_QUANTIZE_WEIGHT],
         .y = &call->out[RMSNORM_QUANTIZE_Y],
         .quantize = plan,
-        .scales = call->out[RMSNORM_QUANTIZE_SCALES].data,
+        .scales = &call->out[RMSNORM_QUANTIZE_SCALES],
     };
     (void)err;
     cpu_norm_rows(&norm, call, queue);

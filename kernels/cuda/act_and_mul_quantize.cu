@@ -288,7 +288,8 @@ extern "C" enum roped_status roped_cuda_act_and_mul_quantize(const struct roped_
     args.steps = plan->act.steps;
     args.rounds_result = plan->rounds_result;
     args.rule = act_rule_of(&plan->act);
-    enum roped_status status = begin_codes(&plan->quantize, call, queue, &args.codes, err);
+    enum roped_status status = begin_codes(&plan->quantize, &call->out[QUANTIZE_Y],
+                                           &call->out[QUANTIZE_SCALES], queue, &args.codes, err);
     if (status)
         return status;
     return with_float_type(roped_tensor_given(x) ? x->dtype : gate->dtype, [&](auto tag) {

@@ -1,5 +1,6 @@
 // add_rmsnorm_quantize.cu - add_rmsnorm_quantize on a CUDA device: the norm (device/norm.cuh) of
-// x + residual, which is stored beside it, with FP8 at its end. Each tensor moves once.
+// x + residual, which is stored beside it, with FP8 at its end. Each tensor moves once. Other
+// codes: norm_codes.cuh.
 #include "cuda/norm_launch.cuh"
 #include "ops/add_rmsnorm_quantize.h"
 
@@ -15,9 +16,12 @@ extern "C" enum roped_status roped_cuda_add_rmsnorm_quantize(const struct roped_
     set_residual(&args, &plan->norm, &call->in[ADD_RMSNORM_QUANTIZE_RESIDUAL],
                  &call->out[ADD_RMSNORM_QUANTIZE_RESIDUAL_OUT]);
     set_terms(&args, &plan->norm, &call->in[ADD_RMSNORM_QUANTIZE_ADDEND]);
-    set_quantize_args(&args, plan, y, &call->out[ADD_RMSNORM_QUANTIZE_SCALES]);
+    const struct roped_tensor *scales = &call->out[ADD_RMSNORM_QUANTIZE_SCALES];
     if (plan->norm.n_rows == 0)
         return ROPED_OK;
+    if (!plan->is_fp8)
+        return roped_cuda_add_rmsnorm_codes(args, call, scales, queue, err);
+    set_quantize_args(&args, plan, scales);
     return with_float_type(x->dtype, [&](auto tag) {
         return launch_quantized<typename decltype(tag)::type, true>(&args, plan, queue, err);
     });

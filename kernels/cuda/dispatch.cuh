@@ -61,6 +61,12 @@ static inline int64_t row_stride(const struct roped_tensor *tensor, int64_t widt
     return tensor->stride ? tensor->stride : width;
 }
 
+// Blocks that take so many of n each.
+static inline int64_t blocks_of(int64_t n, int64_t of_block)
+{
+    return (n + of_block - 1) / of_block;
+}
+
 // A constant, though it is of an H100: with the device's own count the order of sums, and so their
 // bits, would depend on it.
 constexpr int64_t kMultiprocessors = 132;

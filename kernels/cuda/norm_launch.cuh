@@ -126,11 +126,6 @@ struct keeping : C {
     static constexpr bool kKeeps = true;
 };
 
-static int64_t blocks_of(int64_t n_rows, int64_t rows_per_block)
-{
-    return (n_rows + rows_per_block - 1) / rows_per_block;
-}
-
 // Threads of a block whose rows have so many each: sum_in_group wants rows of more than a warp to
 // have a block to themselves.
 static inline int staged_block(int threads)
@@ -550,18 +545,18 @@ static bool has_vectors(const struct norm_args *args, uintptr_t y_bytes)
 // given.
 static inline void set_quantize_args(struct norm_args *args,
                                      const struct rmsnorm_quantize_plan *plan,
-                                     const struct roped_tensor *y,
                                      const struct roped_tensor *scales)
 {
-    args->is_e5m2 = y->dtype == ROPED_F8_E5M2;
+    const struct quantize_plan *codes = &plan->quantize;
+    args->is_e5m2 = codes->rule.element == CODE_E5M2;
     args->rounds_result = plan->norm.rounding == RMSNORM_ROUND_TYPE;
     args->scales = static_cast<float *>(scales->data);
-    args->n_groups = plan->n_groups;
-    args->scale_row = plan->scale_row;
-    args->scale_group = plan->scale_group;
-    args->divisor = divisor_of(plan->group_size == 0 ? plan->dequant_scale : plan->largest);
-    args->scale_ub = plan->scale_ub;
-    args->smallest_scale = plan->smallest_scale;
+    args->n_groups = codes->tiles.n_tiles;
+    args->scale_row = codes->tiles.scale_row;
+    args->scale_group = codes->tiles.scale_tile;
+    args->divisor = divisor_of(codes->dynamic ? codes->rule.largest : codes->dequant_scale);
+    args->scale_ub = codes->rule.scale_ub;
+    args->smallest_scale = codes->rule.least_scale;
 }
 
 // Zeros at the places behind the last row's scale of each group: a block for each.
@@ -597,14 +592,27 @@ static enum roped_status launch_quantized(struct norm_args *args,
                                           struct roped_queue *queue, struct roped_error *err)
 {
     bool is_aligned = has_vectors<T>(args, kVecOf<T>), rounds_sum = plan->norm.rounds_sum;
-    enum roped_status status = clear_padding(args, plan->n_padding, queue, err);
+    const struct code_tiles *tiles = &plan->quantize.tiles;
+    if (!plan->quantize.dynamic)
+        return launch_source<T, kAdds, kToFp8>(args, is_aligned, rounds_sum, queue, err);
+    enum roped_status status = clear_padding(args, tiles->n_padding, queue, err);
     if (status)
         return status;
-    if (plan->group_size == 0)
-        return launch_source<T, kAdds, kToFp8>(args, is_aligned, rounds_sum, queue, err);
-    if (plan->n_groups == 1)
+    if (tiles->n_tiles == 1)
         return launch_source<T, kAdds, kToFp8PerRow>(args, is_aligned, rounds_sum, queue, err);
-    while ((kVecOf<T> << args->group_shift) < plan->group_size)
+    while ((kVecOf<T> << args->group_shift) < tiles->tile_width)
         args->group_shift++;
     return launch_source<T, kAdds, kToFp8PerGroup>(args, is_aligned, rounds_sum, queue, err);
 }
+
+// Codes that are not FP8, and FP8 whose scales are rounded, of x and of sums: norm_codes.cuh. In
+// files of their own, for compilers have enough to do with this one. args has what norm_args_of,
+// set_residual and set_terms say.
+enum roped_status roped_cuda_rmsnorm_codes(const struct norm_args &args,
+                                           const struct roped_call *call,
+                                           const struct roped_tensor *scales,
+                                           struct roped_queue *queue, struct roped_error *err);
+enum roped_status roped_cuda_add_rmsnorm_codes(const struct norm_args &args,
+                                               const struct roped_call *call,
+                                               const struct roped_tensor *scales,
+                                               struct roped_queue *queue, struct roped_error *err);

@@ -205,7 +205,8 @@ extern "C" enum roped_status roped_cuda_quantize(const struct roped_call *call,
     const struct quantize_plan *plan = (const struct quantize_plan *)call->plan;
     const struct roped_tensor *x = &call->in[QUANTIZE_X];
     rows_args args = {x->data, row_stride(x, plan->tiles.width), {}};
-    enum roped_status status = begin_codes(plan, call, queue, &args.codes, err);
+    enum roped_status status = begin_codes(plan, &call->out[QUANTIZE_Y],
+                                           &call->out[QUANTIZE_SCALES], queue, &args.codes, err);
     if (status)
         return status;
     return with_float_type(

@@ -147,11 +147,6 @@ static bool has_packets(const quantize_args &codes)
            (codes.n_rows == 1 || codes.y_stride % (kVec >> codes.y_shift) == 0);
 }
 
-static int64_t blocks_of(int64_t n, int64_t threads)
-{
-    return (n + threads - 1) / threads;
-}
-
 // A thread for each packet of kVec elements, in at most so many blocks; of so many rows a launch
 // that their packets can be counted in a register.
 template <typename S, int kVec>
@@ -234,12 +229,11 @@ static enum roped_status clear_padding(const struct code_tiles *tiles,
 }
 
 // What every source's codes are, and zeros where scales are beyond rows and groups.
-static enum roped_status begin_codes(const struct quantize_plan *plan,
-                                     const struct roped_call *call, struct roped_queue *queue,
+static enum roped_status begin_codes(const struct quantize_plan *plan, const struct roped_tensor *y,
+                                     const struct roped_tensor *scales, struct roped_queue *queue,
                                      quantize_args *codes, struct roped_error *err)
 {
     const struct code_tiles *tiles = &plan->tiles;
-    const struct roped_tensor *y = &call->out[QUANTIZE_Y], *scales = &call->out[QUANTIZE_SCALES];
     codes->y = static_cast<uint8_t *>(y->data);
     codes->scales = code_scales_of(*tiles, scales->data);
     codes->n_rows = tiles->n_rows;
@@ -253,5 +247,5 @@ static enum roped_status begin_codes(const struct quantize_plan *plan,
     codes->rule = plan->rule;
     codes->finds = plan->dynamic && !plan->is_tensor;
     codes->is_tensor = plan->is_tensor;
-    return clear_padding(tiles, scales, queue, err);
+    return !plan->dynamic ? ROPED_OK : clear_padding(tiles, scales, queue, err);
 }

@@ -1,5 +1,5 @@
 // rmsnorm_quantize.cu - rmsnorm_quantize on a CUDA device: the norm (device/norm.cuh) with FP8 at
-// its end. Every element is read once and written as one byte.
+// its end. Every element is read once and written as one byte. Other codes: norm_codes.cuh.
 #include "cuda/norm_launch.cuh"
 
 extern "C" enum roped_status roped_cuda_rmsnorm_quantize(const struct roped_call *call,
@@ -11,9 +11,12 @@ extern "C" enum roped_status roped_cuda_rmsnorm_quantize(const struct roped_call
     const struct roped_tensor *x = &call->in[RMSNORM_QUANTIZE_X];
     const struct roped_tensor *y = &call->out[RMSNORM_QUANTIZE_Y];
     struct norm_args args = norm_args_of(&plan->norm, x, &call->in[RMSNORM_QUANTIZE_WEIGHT], y);
-    set_quantize_args(&args, plan, y, &call->out[RMSNORM_QUANTIZE_SCALES]);
+    const struct roped_tensor *scales = &call->out[RMSNORM_QUANTIZE_SCALES];
     if (plan->norm.n_rows == 0)
         return ROPED_OK;
+    if (!plan->is_fp8)
+        return roped_cuda_rmsnorm_codes(args, call, scales, queue, err);
+    set_quantize_args(&args, plan, scales);
     return with_float_type(x->dtype, [&](auto tag) {
         return launch_quantized<typename decltype(tag)::type, false>(&args, plan, queue, err);
     });

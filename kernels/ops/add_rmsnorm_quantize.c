@@ -1,6 +1,6 @@
 /*
  * add_rmsnorm_quantize.c - the descriptor of add_rmsnorm_quantize: the residual
- * sum of a transformer block, the norm after it and FP8, in one pass.
+ * sum of a transformer block, the norm after it and codes, in one pass.
  */
 #include "ops/add_rmsnorm_quantize.h"
 
@@ -8,30 +8,29 @@
 
 static enum roped_status plan(struct roped_call *call, struct roped_error *err)
 {
-    (void)err;
-    norm_quantize_plan(call, ADD_RMSNORM_QUANTIZE_X,
-                       ADD_RMSNORM_QUANTIZE_WEIGHT);
-    return ROPED_OK;
+    return norm_quantize_plan(call, ADD_RMSNORM_QUANTIZE_X,
+                              ADD_RMSNORM_QUANTIZE_WEIGHT,
+                              ADD_RMSNORM_QUANTIZE_GLOBAL_SCALE, err);
 }
 
 /* clang-format off */
 const struct roped_op roped_op_add_rmsnorm_quantize = {
     .name = "add_rmsnorm_quantize",
     .since = "0.1",
-    .summary = "residual = x + residual; y = rmsnorm of that sum, before it is rounded or after, divided by a scale and rounded to FP8",
-    .type = {{"T", ROPED_FLOATS}, NORM_WEIGHT_TYPE, {"Q", ROPED_FP8S}, {"S", ROPED_SET(ROPED_F32)}},
-    .form = {NORM_QUANTIZE_FORMS},
-    .given = {NORM_QUANTIZE_GIVEN, NORM_ADDEND_GIVEN(ADD_RMSNORM_QUANTIZE_ADDEND)},
+    .summary = "residual = x + residual; y = rmsnorm of that sum, before it is rounded or after, divided by a scale and rounded to FP8, int8, MXFP8, MXFP4 or NVFP4",
+    .type = {{"T", ROPED_FLOATS}, NORM_WEIGHT_TYPE, QUANTIZE_TYPES},
+    .given = {NORM_QUANTIZE_GIVEN(ADD_RMSNORM_QUANTIZE_GLOBAL_SCALE), NORM_ADDEND_GIVEN(ADD_RMSNORM_QUANTIZE_ADDEND)},
     .in = {
         [ADD_RMSNORM_QUANTIZE_X] = {"x", "T", "...rows h", ROPED_STRIDED, .doc = "what the block adds"},
         [ADD_RMSNORM_QUANTIZE_RESIDUAL] = {"residual", "T", "...rows h", ROPED_STRIDED, .doc = "what it is added to"},
         [ADD_RMSNORM_QUANTIZE_WEIGHT] = {"weight", "W", "h", ROPED_OPTIONAL, .doc = "gain per column; absent: 1"},
         [ADD_RMSNORM_QUANTIZE_ADDEND] = NORM_ADDEND,
+        [ADD_RMSNORM_QUANTIZE_GLOBAL_SCALE] = SCALE_INPUT("global_scale"),
     },
     .out = {
-        [ADD_RMSNORM_QUANTIZE_Y] = {"y", "Q", "...rows h", ROPED_STRIDED, .doc = "FP8 of the sums, normalised and divided by their scale"},
+        [ADD_RMSNORM_QUANTIZE_Y] = QUANTIZE_Y_PORT("the sums, normalised,"),
         [ADD_RMSNORM_QUANTIZE_RESIDUAL_OUT] = {"residual", "T", "...rows h", ROPED_STRIDED, .in_place = "residual", .doc = "the sums, in the type of x"},
-        [ADD_RMSNORM_QUANTIZE_SCALES] = {"scales", "S", NORM_QUANTIZE_SCALES, .requires_ = "dynamic", .doc = "dynamic scale of each row, or of each group of it"},
+        [ADD_RMSNORM_QUANTIZE_SCALES] = QUANTIZE_SCALES_PORT_OF(NORM_QUANTIZE_SCALES),
     },
     .params_bytes = sizeof(struct rmsnorm_quantize_params),
     .angles_offset = ROPED_NO_ANGLES,

@@ -1,7 +1,7 @@
 /*
  * add_rmsnorm_quantize.h - ports of add_rmsnorm_quantize: z = x + residual in
  * float32, returned rounded as the next residual; y is rmsnorm of z before that
- * rounding, or with sum_rounding=type after it, into FP8. Parameters and plan
+ * rounding, or with sum_rounding=type after it, as codes. Parameters and plan
  * are those of rmsnorm_quantize.
  */
 #ifndef ROPED_OPS_ADD_RMSNORM_QUANTIZE_H
@@ -13,7 +13,8 @@ enum {
     ADD_RMSNORM_QUANTIZE_X,
     ADD_RMSNORM_QUANTIZE_RESIDUAL,
     ADD_RMSNORM_QUANTIZE_WEIGHT,
-    ADD_RMSNORM_QUANTIZE_ADDEND
+    ADD_RMSNORM_QUANTIZE_ADDEND,
+    ADD_RMSNORM_QUANTIZE_GLOBAL_SCALE
 };
 enum {
     ADD_RMSNORM_QUANTIZE_Y,

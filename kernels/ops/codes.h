@@ -102,11 +102,13 @@ struct code_tiles code_tiles_of(const struct code_params *params,
     "[" condition "scale_layout=swizzled] rows^128 h/" group "^4" \
     "|[" condition "scale_layout=columns] h/" group " rows" \
     "|[" condition "scale_layout=columns_4] h/" group " rows^4"
-#define SCALES_SHAPE(dtype) \
+#define SCALES_OF_MICRO(dtype) \
     SCALES_OF_GROUPS(CODES_NV(dtype) " ", "16") \
     "|[" CODES_NV(dtype) "] rows h/16|" \
     SCALES_OF_GROUPS(CODES_MX(dtype) " ", "32") \
-    "|[" CODES_MX(dtype) "] rows h/32" \
+    "|[" CODES_MX(dtype) "] rows h/32"
+#define SCALES_SHAPE(dtype) \
+    SCALES_OF_MICRO(dtype) \
     "|[" CODES_PLAIN(dtype) " granularity=tensor] 1" \
     "|[" CODES_PLAIN(dtype) " granularity=block] rows^128/128 h^128/128" \
     "|[" CODES_PLAIN(dtype) " granularity=row scale_layout=rows] rows" \
@@ -125,6 +127,8 @@ struct code_tiles code_tiles_of(const struct code_params *params,
     {.when = CODES_MX(dtype), .with_param = "group_size", .needs = "group_size=32"}, \
     {.when = CODES_NV(dtype), .with_param = "group_size", .needs = "group_size=16"}, \
     {.with_param = "group_size", .needs = "group_size=16,32,64,128"}, \
+    CODES_MICRO_GIVEN(dtype, global_scale)
+#define CODES_MICRO_GIVEN(dtype, global_scale) \
     {.when = "scale_layout=swizzled", .with_param = "scale_layout", .needs = CODES_MICRO(dtype)}, \
     {.with_param = "global_scale", .needs = CODES_NV(dtype)}, \
     {.when = CODES_PLAIN(dtype) ",mxfp8,mxfp4", .none = ROPED_INPUT(global_scale)}
@@ -132,8 +136,8 @@ struct code_tiles code_tiles_of(const struct code_params *params,
 #define CODES_TILE_PARAMS(params, where) \
     {"granularity", ROPED_PARAM_CHOICE, CODES_AT(params, granularity), 0, CODES_ROW, .choices = "tensor|row|group|block", .doc = where "what has a scale: all, each row, each group of it, each block of 128 rows and 128 columns, fewer at the edges; of mxfp8, mxfp4 and nvfp4 always groups"}, \
     {"group_size", ROPED_PARAM_INT, CODES_AT(params, group_size), 0, 128, 16, 128, .doc = "granularity=group: columns of a group, 16, 32, 64 or 128; of mxfp8 and mxfp4 32, of nvfp4 16"}
-#define CODES_LAYOUT_PARAM(params) \
-    {"scale_layout", ROPED_PARAM_CHOICE, CODES_AT(params, scale_layout), .choices = "rows|rows_2d|columns|columns_4|swizzled", .doc = "row and group: rows: [n] or [n, g]; rows_2d: [n, 1] or [n, g]; columns: [g, n]; columns_4: [g, n rounded up to 4 with zeros], for TMA; swizzled: mxfp8, mxfp4 and nvfp4: tiles of 128 x 4 with zeros beyond n and g, as cuBLASLt and Blackwell take them"}
+#define CODES_LAYOUT_PARAM(params, where) \
+    {"scale_layout", ROPED_PARAM_CHOICE, CODES_AT(params, scale_layout), .choices = "rows|rows_2d|columns|columns_4|swizzled", .doc = where "rows: [n] or [n, g]; rows_2d: [n, 1] or [n, g]; columns: [g, n]; columns_4: [g, n rounded up to 4 with zeros], for TMA; swizzled: mxfp8, mxfp4 and nvfp4: tiles of 128 x 4 with zeros beyond n and g, as cuBLASLt and Blackwell take them"}
 #define CODES_GLOBAL_PARAM(params) \
     {"global_scale", ROPED_PARAM_FLOAT, CODES_AT(params, global_scale), ROPED_ABOVE_MIN, 1, 0, FLT_MAX, .doc = "nvfp4: what values were multiplied by before their scales were found, 2688 / largest of the tensor as FlashInfer, vLLM and TransformerEngine have it"}
 /* clang-format on */

@@ -107,7 +107,7 @@ const struct roped_op roped_op_dequantize = {
         {"output_dtype", ROPED_PARAM_DTYPE, offsetof(struct dequantize_params, output_dtype), .choices = "f32|f16|bf16", .type = "T", .doc = "type of y"},
         {"dequant_scale", ROPED_PARAM_FLOAT, CODES_AT(dequantize_params, dequant_scale), 0, 1, FLT_TRUE_MIN, FLT_MAX, .doc = "scale of all codes, where scales are not given"},
         CODES_TILE_PARAMS(dequantize_params, ""),
-        CODES_LAYOUT_PARAM(dequantize_params),
+        CODES_LAYOUT_PARAM(dequantize_params, "row and group: "),
         CODES_GLOBAL_PARAM(dequantize_params),
     },
     .rows = "rows",

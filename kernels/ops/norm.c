@@ -3,10 +3,6 @@
  */
 #include "ops/norm.h"
 
-#include <roped/numeric.h>
-
-#include <math.h>
-
 float norm_weight_bias(const struct rmsnorm_params *params,
                        const struct roped_tensor *weight)
 {
@@ -32,7 +28,7 @@ struct rmsnorm_plan norm_plan(const struct rmsnorm_params *params,
     };
 }
 
-/* -------------------------------------------------------------------- FP8 */
+/* ------------------------------------------------------------------ codes */
 
 static const struct rmsnorm_quantize_params *
 params_of(const struct roped_call *call)
@@ -43,7 +39,7 @@ params_of(const struct roped_call *call)
 enum roped_status norm_quantize_rule(struct roped_call *call,
                                      struct roped_error *err)
 {
-    int64_t size = params_of(call)->group_size;
+    int64_t size = params_of(call)->quantize.codes.group_size;
     if (size == 0 || size == 16 || size == 32 || size == 64 || size == 128)
         return ROPED_OK;
     return roped_fail(err, ROPED_BAD_PARAMETER,
@@ -54,37 +50,28 @@ enum roped_status norm_quantize_rule(struct roped_call *call,
 
 const char norm_quantize_rule_doc[] = "group_size divides h";
 
-/* Where the scales are. */
-static void plan_scales(struct rmsnorm_quantize_plan *plan,
-                        const struct rmsnorm_quantize_params *params)
+/* Norms say what shares a scale by group_size alone. */
+static struct quantize_plan codes_plan(const struct rmsnorm_quantize_params *of,
+                                       const struct rmsnorm_plan *norm)
 {
-    int64_t n_rows = plan->norm.n_rows;
-    plan->group_size =
-        params->group_size ? params->group_size : plan->norm.hidden;
-    plan->n_groups = plan->norm.hidden / plan->group_size;
-    if (params->scale_layout < SCALES_COLUMNS) {
-        plan->scale_row = plan->n_groups;
-        plan->scale_group = 1;
-        return;
-    }
-    if (params->scale_layout == SCALES_COLUMNS_4)
-        plan->n_padding = (4 - n_rows % 4) % 4;
-    plan->scale_row = 1;
-    plan->scale_group = n_rows + plan->n_padding;
+    struct quantize_params params = of->quantize;
+    params.codes.granularity =
+        params.codes.group_size ? CODES_GROUP : CODES_ROW;
+    return quantize_plan_of(&params, norm->n_rows, norm->hidden);
 }
 
-void norm_quantize_plan(struct roped_call *call, int x, int weight)
+enum roped_status norm_quantize_plan(struct roped_call *call, int x, int weight,
+                                     int global_scale, struct roped_error *err)
 {
     struct rmsnorm_quantize_plan *plan = (void *)call->plan;
     const struct rmsnorm_quantize_params *params = params_of(call);
-    bool is_e5m2 = params->output_dtype == ROPED_F8_E5M2;
+    const struct quantize_params *codes = &params->quantize;
     *plan = (struct rmsnorm_quantize_plan){
         .norm = norm_plan(&params->norm, &call->in[x], &call->in[weight]),
-        .dequant_scale = (float)params->dequant_scale,
-        .scale_ub = isnan(params->scale_ub) ? FLT_MAX : (float)params->scale_ub,
-        .largest = is_e5m2 ? ROPED_E5M2_MAX : ROPED_E4M3_MAX,
-    };
-    plan->smallest_scale = 1 / (512 * plan->largest);
-    if (params->dynamic)
-        plan_scales(plan, params);
+        .is_fp8 = (codes->codes.format == CODES_E4M3 ||
+                   codes->codes.format == CODES_E5M2) &&
+                  codes->scale_rounding == SCALE_ROUND_NONE};
+    plan->quantize = codes_plan(params, &plan->norm);
+    return scale_plan(call, global_scale, codes->codes.global_scale,
+                      &plan->quantize.rule.global_scale, err);
 }

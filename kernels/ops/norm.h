@@ -38,27 +38,38 @@
     {"weight_bias", ROPED_PARAM_FLOAT, NORM_AT(0, weight_bias), 0, 0, -FLT_MAX, FLT_MAX, .doc = "added to the weight, where there is one; 1 is the Nemotron form"}, \
     {"rounding", ROPED_PARAM_CHOICE, NORM_AT(0, rounding), .choices = "once|type", .doc = rounding_doc}
 
-/* Forms, parameters and the shape of the scales, for norms into FP8. */
+/* The same for norms into codes, whose parameters begin with a struct
+ * quantize_params. */
 #define NORM_QUANTIZE_AT(member) offsetof(struct rmsnorm_quantize_params, member)
-#define NORM_QUANTIZE_FORMS \
-    {"rows", "scale_layout", SCALES_ROWS, "scales of a row are neighbours: [n], or [n, g] by groups"}, \
-    {"rows_2d", "scale_layout", SCALES_ROWS_2D, "the same: [n, 1], or [n, g] by groups"}, \
-    {"columns", "scale_layout", SCALES_COLUMNS, "scales of a group are neighbours: [g, n], g of whole rows is 1"}, \
-    {"columns_4", "scale_layout", SCALES_COLUMNS_4, "the same, n rounded up to a multiple of 4 with zeros"}
-/* Either a scale is given, or everything about a dynamic one may be. */
-#define NORM_QUANTIZE_GIVEN \
+/* Either a scale is given, or everything about a dynamic one may be.
+ * global_scale: its port. */
+#define NORM_QUANTIZE_GIVEN(global_scale) \
     {.with_param = "dequant_scale", .needs = "dynamic=false"}, \
     {.with_param = "scale_ub", .needs = "dynamic=true"}, \
-    {.with_param = "group_size", .needs = "dynamic=true"}
-#define NORM_QUANTIZE_SCALES "rows h/group_size|rows h//group_size|h//group_size rows|h//group_size rows^4"
+    {.with_param = "group_size", .needs = "dynamic=true"}, \
+    {.with_param = "scale_rounding", .needs = "dynamic=true"}, \
+    {.when = CODES_MICRO("output_dtype"), .with_param = "output_dtype", .needs = "dynamic=true"}, \
+    QUANTIZE_FORMAT_GIVEN, \
+    {.when = CODES_MX("output_dtype"), .with_param = "group_size", .needs = "group_size=0,32"}, \
+    {.when = CODES_NV("output_dtype"), .with_param = "group_size", .needs = "group_size=0,16"}, \
+    CODES_MICRO_GIVEN("output_dtype", global_scale)
+#define NORM_QUANTIZE_SCALES \
+    SCALES_OF_MICRO("output_dtype") \
+    "|[scale_layout=rows] rows h/group_size" \
+    "|[scale_layout=rows_2d] rows h//group_size" \
+    "|[scale_layout=columns] h//group_size rows" \
+    "|h//group_size rows^4"
 #define NORM_QUANTIZE_PARAMS \
-    {"output_dtype", ROPED_PARAM_DTYPE, NORM_QUANTIZE_AT(output_dtype), .choices = "e4m3|e5m2", .type = "Q", .doc = "FP8 format of y"}, \
-    {"dequant_scale", ROPED_PARAM_FLOAT, NORM_QUANTIZE_AT(dequant_scale), 0, 1, FLT_TRUE_MIN, FLT_MAX, .doc = "values are divided by it before rounding"}, \
-    {"dynamic", ROPED_PARAM_BOOL, NORM_QUANTIZE_AT(dynamic), .doc = "a scale from the largest value of each row, instead of dequant_scale"}, \
-    {"scale_ub", ROPED_PARAM_FLOAT, NORM_QUANTIZE_AT(scale_ub), ROPED_NO_DEFAULT, 0, -FLT_MAX, FLT_MAX, .doc = "dynamic: values above it do not enlarge the scale; 0 or below: the smallest scale"}, \
-    {"group_size", ROPED_PARAM_INT, NORM_QUANTIZE_AT(group_size), 0, 0, 0, 128, .doc = "dynamic: a scale per group of 16, 32, 64 or 128 columns; 0: per row"}, \
-    {"scale_layout", ROPED_PARAM_CHOICE, NORM_QUANTIZE_AT(scale_layout), .choices = "rows|rows_2d|columns|columns_4", .doc = "dynamic: rows: [n] or [n, g]; rows_2d: [n, 1] or [n, g]; columns: [g, n]; columns_4: [g, n rounded up to 4], for TMA"}, \
-    NORM_PARAMS_ROUNDED(NORM_QUANTIZE_AT(norm), "once|hf|type", "once: into FP8, as FlashInfer; hf: also before the weight product, as Llama and most models of Hugging Face; type: also after it, to the type of x, as vLLM")
+    QUANTIZE_OUTPUT_PARAM, \
+    QUANTIZE_GIVEN_SCALE_PARAM, \
+    {"dynamic", ROPED_PARAM_BOOL, QUANTIZE_AT(dynamic), .doc = "a scale from the largest value of each row, or group of it, instead of dequant_scale; of mxfp8, mxfp4 and nvfp4 always"}, \
+    QUANTIZE_BOUND_PARAM("; 0 or below: the smallest scale"), \
+    {"group_size", ROPED_PARAM_INT, CODES_AT(quantize_params, group_size), 0, 0, 0, 128, .doc = "dynamic: a scale per group of 16, 32, 64 or 128 columns; 0: per row; of mxfp8 and mxfp4 always 32, of nvfp4 16"}, \
+    CODES_LAYOUT_PARAM(quantize_params, "dynamic: "), \
+    QUANTIZE_ROUNDING_PARAM, \
+    CODES_GLOBAL_PARAM(quantize_params), \
+    QUANTIZE_INFINITY_PARAM, \
+    NORM_PARAMS_ROUNDED(NORM_QUANTIZE_AT(norm), "once|hf|type", "once: into codes, as FlashInfer; hf: also before the weight product, as Llama and most models of Hugging Face; type: also after it, to the type of x, as vLLM")
 /* clang-format on */
 
 /* What is added to the weight. A norm without one has gain 1, as Gemma's own
@@ -70,13 +81,16 @@ struct rmsnorm_plan norm_plan(const struct rmsnorm_params *params,
                               const struct roped_tensor *x,
                               const struct roped_tensor *weight);
 
-/* Norms into FP8: parameters and plan of the call are those of
- * rmsnorm_quantize; x and weight are ports. */
+/* Norms into codes: parameters and plan of the call are those of
+ * rmsnorm_quantize; x, weight and global_scale are ports. */
 ROPED_MUST_CHECK enum roped_status norm_quantize_rule(struct roped_call *call,
                                                       struct roped_error *err);
 
 extern const char norm_quantize_rule_doc[];
 
-void norm_quantize_plan(struct roped_call *call, int x, int weight);
+ROPED_MUST_CHECK enum roped_status norm_quantize_plan(struct roped_call *call,
+                                                      int x, int weight,
+                                                      int global_scale,
+                                                      struct roped_error *err);
 
 #endif

@@ -87,27 +87,42 @@ struct quantize_plan quantize_plan_of(const struct quantize_params *params,
     {.with_param = "scale_rounding", .needs = "dynamic=true"}, \
     {.with_param = "scale_layout", .needs = "dynamic=true"}, \
     {.when = "dynamic=false", .with_param = "dynamic", .needs = CODES_PLAIN("output_dtype")}, \
+    QUANTIZE_FORMAT_GIVEN, \
+    CODES_GIVEN("output_dtype", global_scale)
+/* What only some formats have. */
+#define QUANTIZE_FORMAT_GIVEN \
     {.with_param = "scale_ub", .needs = CODES_PLAIN("output_dtype")}, \
     {.with_param = "infinity", .needs = CODES_MX("output_dtype")}, \
     {.when = "scale_rounding=none,power_of_two", .with_param = "scale_rounding", .needs = CODES_PLAIN("output_dtype")}, \
-    {.when = "scale_rounding=up,floor", .with_param = "scale_rounding", .needs = CODES_MX("output_dtype")}, \
-    CODES_GIVEN("output_dtype", global_scale)
+    {.when = "scale_rounding=up,floor", .with_param = "scale_rounding", .needs = CODES_MX("output_dtype")}
 
 #define QUANTIZE_Y_PORT(what) \
     {"y", "Q", CODES_SHAPE("output_dtype"), ROPED_STRIDED, .doc = "codes of " what " divided by their scales; Inf saturates, NaN is 0x7F in FP8 and 0 in int8; of mxfp4 and nvfp4 two e2m1 codes a byte, the first in the low bits"}
-#define QUANTIZE_SCALES_PORT \
-    {"scales", "S", SCALES_SHAPE("output_dtype"), .requires_ = "dynamic", .doc = "what codes are multiplied by to have the values back; F32 ones are finite and above 0 whatever these are; of mxfp8 and mxfp4 U8 exponents, 2^(code - 127), of nvfp4 e4m3, which global_scale divides"}
+#define QUANTIZE_SCALES_PORT QUANTIZE_SCALES_PORT_OF(SCALES_SHAPE("output_dtype"))
+#define QUANTIZE_SCALES_PORT_OF(shape) \
+    {"scales", "S", shape, .requires_ = "dynamic", .doc = "what codes are multiplied by to have the values back; F32 ones are finite and above 0 whatever these are; of mxfp8 and mxfp4 U8 exponents, 2^(code - 127), of nvfp4 e4m3, which global_scale divides"}
 
-/* Parameters, for a struct that begins with a struct quantize_params. */
+/* Parameters, for a struct that begins with a struct quantize_params; by
+ * themselves for the norms, which have others between them. */
 #define QUANTIZE_PARAMS \
-    {"output_dtype", ROPED_PARAM_CHOICE, CODES_AT(quantize_params, format), .choices = CODES_CHOICES, .doc = "format of y"}, \
+    QUANTIZE_OUTPUT_PARAM, \
     {"dynamic", ROPED_PARAM_BOOL, QUANTIZE_AT(dynamic), 0, 1, .doc = "scales from the values, instead of dequant_scale"}, \
-    {"dequant_scale", ROPED_PARAM_FLOAT, CODES_AT(quantize_params, dequant_scale), 0, 1, FLT_TRUE_MIN, FLT_MAX, .doc = "values are divided by it before rounding; int8 saturates at -128 and 127"}, \
+    QUANTIZE_GIVEN_SCALE_PARAM, \
     CODES_TILE_PARAMS(quantize_params, "dynamic: "), \
-    {"scale_ub", ROPED_PARAM_FLOAT, QUANTIZE_AT(scale_ub), ROPED_NO_DEFAULT, 0, -FLT_MAX, FLT_MAX, .doc = "dynamic: values above it do not enlarge the scale"}, \
-    {"scale_rounding", ROPED_PARAM_CHOICE, QUANTIZE_AT(scale_rounding), .choices = "none|power_of_two|up|floor", .doc = "dynamic: power_of_two: up to one, as DeepGEMM and DeepSeek V3.1; of mxfp8 and mxfp4 up, unless it is given: nothing saturates, as FlashInfer and TransformerEngine, or floor, as OCP MX 1.0 and torchao"}, \
-    CODES_LAYOUT_PARAM(quantize_params), \
+    QUANTIZE_BOUND_PARAM(""), \
+    QUANTIZE_ROUNDING_PARAM, \
+    CODES_LAYOUT_PARAM(quantize_params, "row and group: "), \
     CODES_GLOBAL_PARAM(quantize_params), \
+    QUANTIZE_INFINITY_PARAM
+#define QUANTIZE_OUTPUT_PARAM \
+    {"output_dtype", ROPED_PARAM_CHOICE, CODES_AT(quantize_params, format), .choices = CODES_CHOICES, .doc = "format of y"}
+#define QUANTIZE_GIVEN_SCALE_PARAM \
+    {"dequant_scale", ROPED_PARAM_FLOAT, CODES_AT(quantize_params, dequant_scale), 0, 1, FLT_TRUE_MIN, FLT_MAX, .doc = "values are divided by it before rounding; int8 saturates at -128 and 127"}
+#define QUANTIZE_BOUND_PARAM(more) \
+    {"scale_ub", ROPED_PARAM_FLOAT, QUANTIZE_AT(scale_ub), ROPED_NO_DEFAULT, 0, -FLT_MAX, FLT_MAX, .doc = "dynamic: values above it do not enlarge the scale" more}
+#define QUANTIZE_ROUNDING_PARAM \
+    {"scale_rounding", ROPED_PARAM_CHOICE, QUANTIZE_AT(scale_rounding), .choices = "none|power_of_two|up|floor", .doc = "dynamic: power_of_two: up to one, as DeepGEMM and DeepSeek V3.1; of mxfp8 and mxfp4 up, unless it is given: nothing saturates, as FlashInfer and TransformerEngine, or floor, as OCP MX 1.0 and torchao"}
+#define QUANTIZE_INFINITY_PARAM \
     {"infinity", ROPED_PARAM_CHOICE, QUANTIZE_AT(infinity), .choices = "saturate|nan", .doc = "mxfp8 and mxfp4: the scale of a group with Inf is 0xFE, the largest, or 0xFF, NaN, as torchao"}
 /* clang-format on */
 

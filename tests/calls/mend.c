@@ -154,6 +154,29 @@ static const char *expected_in(const char *text)
     return at ? at + strlen("expected ") : "";
 }
 
+/* "'scale_ub' is given, expected dynamic=true with it": gives it that, or one
+ * of more values, as often as mend_too_many takes what asks for it. */
+static bool mend_needed(struct random_call *made, struct random_source *source)
+{
+    const char *expected = expected_in(made->err.text);
+    size_t length = strcspn(expected, "= ");
+    char name[ROPED_NAME_BYTES], value[ROPED_NAME_BYTES];
+    if (!says(made->err.text, "is given, expected ") ||
+        expected[length] != '=' || length >= sizeof name ||
+        random_once_in(source, 2))
+        return false;
+    snprintf(name, sizeof name, "%.*s", (int)length, expected);
+    int param = roped_op_param(made->op, name), n = 0;
+    const char *values = expected + length + 1;
+    while (param >= 0 && roped_condition_value(&values, value, sizeof value)) {
+        if (!random_once_in(source, ++n))
+            continue;
+        made->has_param[param] = true;
+        snprintf(made->param[param], RANDOM_CALL_TEXT, "%s", value);
+    }
+    return n > 0;
+}
+
 static void set_dim(struct roped_tensor *tensor, int dim, int64_t size)
 {
     if (dim < 0 || dim >= tensor->rank || size < 0)
@@ -385,7 +408,7 @@ bool random_call_mend(struct random_call *made, struct random_source *source)
     const struct named named = names_in(made);
     if (mend_missing(made, &named, source) ||
         mend_value(made, &named, source) || mend_dim(made, &named, source) ||
-        mend_too_many(made, &named, source) ||
+        mend_needed(made, source) || mend_too_many(made, &named, source) ||
         mend_shape(made, &named, source) || mend_type(made, &named, source) ||
         mend_param(made, &named, source))
         return true;

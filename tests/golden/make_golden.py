@@ -80,6 +80,7 @@ def draw_cases() -> list[Case]:
         norm_pairs.draw_norm_pairs,
         norms.draw_sums,
         codes.draw_coded_activations,
+        norms.draw_coded_norms,
     ):
         generator.set_state(state)  # further groups begin here, so each may change alone
         cases += draw()

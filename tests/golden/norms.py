@@ -1,5 +1,6 @@
 """RMS norms and layer norms of rows, into FP8 too, and their gradients."""
 
+import dataclasses
 from collections.abc import Iterator
 
 import torch
@@ -11,7 +12,7 @@ from transformers.models.granite.modeling_granite import GraniteRMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from case import EPS, FP8, TYPES, Case, Metadata, Tensors, difference, has_equal_bytes, into_fp8, randn
-from codes import lay_out
+from codes import lay_out, quantize
 
 # type of x and of weight
 NORM_TYPES = {
@@ -37,6 +38,23 @@ QUANTIZED_NORMS = [
     ("by_16", "e4m3", {"dynamic": "true", "group_size": "16", "scale_layout": "columns"}),
     ("by_128_type", "e4m3", {"dynamic": "true", "group_size": "128", "rounding": "type"}),
 ]
+
+# The same into other codes, and by scales that are powers of two: name, type of x, parameters. What is rounded to its
+# type has the same codes whoever computes it; of f32 cases are drawn until that is so.
+CODED_NORMS = [
+    ("int8_row", "bf16", {"output_dtype": "int8", "dynamic": "true"}),
+    ("int8_by_32", "f16", {
+        "output_dtype": "int8", "dynamic": "true", "group_size": "32", "scale_layout": "columns_4"}),
+    ("int8_given", "bf16", {"output_dtype": "int8", "dequant_scale": "0.0371"}),
+    ("e4m3_power_of_two", "bf16", {
+        "output_dtype": "e4m3", "dynamic": "true", "group_size": "128", "scale_rounding": "power_of_two"}),
+    ("mxfp8_swizzled", "bf16", {"output_dtype": "mxfp8", "dynamic": "true", "scale_layout": "swizzled"}),
+    ("mxfp8", "f32", {"output_dtype": "mxfp8", "dynamic": "true", "scale_layout": "columns"}),
+    ("mxfp4_floor", "f16", {"output_dtype": "mxfp4", "dynamic": "true", "scale_rounding": "floor"}),
+    ("nvfp4_swizzled", "bf16", {
+        "output_dtype": "nvfp4", "dynamic": "true", "global_scale": "12.5", "scale_layout": "swizzled"}),
+    ("nvfp4", "f32", {"output_dtype": "nvfp4", "dynamic": "true"}),
+]  # fmt: skip
 
 # x + residual as it is rounded, and then the norm of a model's own class: parameters of the same
 MODEL_NORMS = {
@@ -182,6 +200,20 @@ def draw_quantized_sums() -> Iterator[Case]:
             yield case
 
 
+def draw_coded_norms() -> Iterator[Case]:
+    for op in ("rmsnorm_quantize", "add_rmsnorm_quantize"):
+        for name, dtype, parameters in CODED_NORMS:
+            metadata = {"op": op, "eps": str(EPS), **parameters}
+            if dtype != "f32":
+                metadata |= {"rounding": "type"}
+            if dtype != "f32" and op.startswith("add"):
+                metadata |= {"sum_rounding": "type"}
+            case = draw_quantized_norm(f"{op}_{name}_{dtype}", metadata, TYPES[dtype])
+            while not has_firm_codes(case):
+                case = draw_quantized_norm(case.name, metadata, TYPES[dtype])
+            yield case
+
+
 def draw_sums() -> Iterator[Case]:
     for name, op, parameters, others in SUMS:
         for dtype in ("f32", "f16", "bf16"):
@@ -270,7 +302,30 @@ def norm_to_quantize(case: Case, slip: float = 1.0) -> torch.Tensor:
     return ((z.double() * scale).to(weight.dtype) * weight).double()
 
 
+def is_fp8_norm(case: Case) -> bool:
+    return case.metadata["output_dtype"] in FP8 and "scale_rounding" not in case.metadata
+
+
+def codes_of_norm(case: Case, slip: float) -> Tensors:
+    """Those that quantize makes of the norm."""
+    metadata, y = case.metadata, norm_to_quantize(case, slip).float()
+    if "dequant_scale" in metadata:
+        divided = y / torch.tensor(float(metadata["dequant_scale"]))
+        return {"y.expected": divided.round().clamp(-128, 127).to(torch.int8)}
+    if metadata["output_dtype"] in ("e4m3", "int8"):
+        metadata = {**metadata, "granularity": "group" if "group_size" in metadata else "row"}
+    return quantize(dataclasses.replace(case, metadata=metadata, inputs={"x": y}))
+
+
 def quantize_norm(case: Case, slip: float = 1.0) -> Tensors:
+    results = fp8_of_norm(case, slip) if is_fp8_norm(case) else codes_of_norm(case, slip)
+    if "residual" in case.inputs:
+        dtype = case.inputs["x"].dtype
+        results["residual.expected"] = norm_input(case).to(dtype).float()
+    return results
+
+
+def fp8_of_norm(case: Case, slip: float) -> Tensors:
     metadata, fp8 = case.metadata, FP8[case.metadata["output_dtype"]]
     largest = torch.finfo(fp8).max
     y = norm_to_quantize(case, slip)
@@ -285,9 +340,6 @@ def quantize_norm(case: Case, slip: float = 1.0) -> Tensors:
     else:
         y = y / torch.tensor(float(metadata["dequant_scale"])).double()
     results["y.expected"] = into_fp8(y, fp8)
-    if "residual" in case.inputs:
-        dtype = case.inputs["x"].dtype
-        results["residual.expected"] = norm_input(case).to(dtype).float()
     return results
 
 
@@ -297,7 +349,8 @@ def has_firm_codes(case: Case) -> bool:
     is_rounded = is_narrow and case.metadata.get("rounding") == "type"
     for slip in (1 - 3e-7, 1 + 3e-7):
         expected, found = quantize_norm(case), quantize_norm(case, slip)
-        if not has_equal_bytes(expected["y.expected"], found["y.expected"]):
+        firm = [name for name, tensor in expected.items() if tensor.dtype != torch.float32]
+        if not all(has_equal_bytes(expected[name], found[name]) for name in firm):
             return False
         if is_rounded and not torch.equal(norm_to_quantize(case), norm_to_quantize(case, slip)):
             return False

@@ -244,7 +244,27 @@ TEST(rules_of_rmsnorm_quantize_are_kept)
         {"dynamic=true&scale_ub=nan", "'scale_ub'"},
         {"dynamic=true&scale_ub=-1e39", "'scale_ub'"},
         {"dynamic=2", "'dynamic'"},
-        {"output_dtype=e4m3fnuz", "'output_dtype'"}};
+        {"output_dtype=e4m3fnuz", "'output_dtype'"},
+        {"output_dtype=mxfp8", "'output_dtype' is given, expected dynamic=true "
+                               "with it"},
+        {"output_dtype=mxfp8&dynamic=true",
+         "'x': dim 1 is 8, expected a multiple of 32"},
+        {"output_dtype=nvfp4&dynamic=true",
+         "'x': dim 1 is 8, expected a multiple of 16"},
+        {"output_dtype=mxfp4&dynamic=true&group_size=64",
+         "'group_size' is given, expected group_size=0,32 with it"},
+        {"output_dtype=nvfp4&dynamic=true&group_size=32",
+         "'group_size' is given, expected group_size=0,16 with it"},
+        {"dynamic=true&scale_layout=swizzled",
+         "'scale_layout' is given, expected output_dtype=mxfp8,mxfp4,nvfp4"},
+        {"output_dtype=int8&dynamic=true&scale_rounding=floor",
+         "'scale_rounding' is given, expected output_dtype=mxfp8,mxfp4"},
+        {"scale_rounding=power_of_two",
+         "'scale_rounding' is given, expected dynamic=true"},
+        {"output_dtype=int8&global_scale=2",
+         "'global_scale' is given, expected output_dtype=nvfp4"},
+        {"output_dtype=nvfp4&dynamic=true&scale_ub=2", "'scale_ub' is given"},
+        {"output_dtype=int8&dynamic=true&infinity=nan", "'infinity' is given"}};
     struct tensor_file in = {0};
     add(&in, "x", ROPED_F32, 1, 8, 0);
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
@@ -253,6 +273,11 @@ TEST(rules_of_rmsnorm_quantize_are_kept)
     expect("rmsnorm_quantize", &in, "dynamic=true&scale_ub=-1", 200, "");
     expect("rmsnorm_quantize", &in, "dynamic=true&group_size=0", 200, "");
     expect("rmsnorm_quantize", &in, "dynamic=false&dequant_scale=1e-44", 200,
+           "");
+    expect("rmsnorm_quantize", &in, "output_dtype=int8&dequant_scale=2", 200,
+           "");
+    expect("rmsnorm_quantize", &in,
+           "output_dtype=e5m2&dynamic=true&scale_rounding=power_of_two", 200,
            "");
     add(&in, "weight", ROPED_F32, 1, 9, 0);
     expect("rmsnorm_quantize", &in, "", 400,
@@ -268,6 +293,8 @@ TEST(rules_of_add_rmsnorm_quantize_are_kept)
     add(&in, "residual", ROPED_F32, 2, 3, 32);
     expect("add_rmsnorm_quantize", &in, "", 200, "");
     expect("add_rmsnorm_quantize", &in, "dynamic=true&group_size=16", 200, "");
+    expect("add_rmsnorm_quantize", &in,
+           "output_dtype=nvfp4&dynamic=true&global_scale=2", 200, "");
     expect("add_rmsnorm_quantize", &in, "dynamic=true&group_size=64", 400,
            "'group_size': 64, expected a divisor of h = 32 (set by 'x')");
     expect("add_rmsnorm_quantize", &in, "group_size=16", 400, "'group_size'");

@@ -109,6 +109,8 @@ static double product(double activated, double up, bool rounds,
     double low = reference_round_float(activated * (1 - 1e-6), y->dtype) * up;
     double high = reference_round_float(activated * (1 + 1e-6), y->dtype) * up;
     double found = reference_value(y, i);
+    if (isnan(low) != isnan(high)) /* Inf times what is rounded to 0, or not */
+        return isnan(found) == isnan(low) ? low : high;
     return fabs(found - low) <= fabs(found - high) ? low : high;
 }
 

@@ -1,7 +1,7 @@
 /*
  * reference_norm.c - the norm operators in float64.
  */
-#include "kernel/reference_internal.h"
+#include "kernel/reference_codes.h"
 
 #include "ops/add_layer_norm.h"
 #include "ops/add_rmsnorm.h"
@@ -10,6 +10,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <stdlib.h>
 
 /* What a norm operator's tensors and parameters say. */
 struct norm_view {
@@ -313,21 +314,24 @@ static struct candidates candidates_at(const struct norm_view *view,
     return y;
 }
 
-/* The code of either candidate will do. */
+/* The code of either candidate will do; lost is what float32 may have lost of
+ * it. */
 static void judge_code(struct reference_judge *judge,
                        const struct roped_tensor *y, int64_t i,
-                       struct candidates exact, double scale)
+                       struct candidates exact, double scale, double lost)
 {
     double found = reference_value(y, i);
     bool is_high = found == reference_round(exact.high / scale, y->dtype);
-    judge_fp8(judge, y, i, (is_high ? exact.high : exact.low) / scale, 0, "y");
+    judge_fp8(judge, y, i, (is_high ? exact.high : exact.low) / scale,
+              1e6 * lost / scale, "y");
 }
 
 static double dynamic_scale(const struct rmsnorm_quantize_params *params,
                             double largest)
 {
-    double m = params->output_dtype == ROPED_F8_E5M2 ? 57344 : 448;
-    double bound = isnan(params->scale_ub) ? FLT_MAX : params->scale_ub;
+    const struct quantize_params *codes = &params->quantize;
+    double m = codes->codes.format == CODES_E5M2 ? 57344 : 448;
+    double bound = isnan(codes->scale_ub) ? FLT_MAX : codes->scale_ub;
     return fmax(fmin(largest, bound) / m, 1 / (512 * m));
 }
 
@@ -343,8 +347,8 @@ struct quantize_view {
 
 static bool has_columns(const struct quantize_view *view)
 {
-    return view->params->scale_layout == SCALES_COLUMNS ||
-           view->params->scale_layout == SCALES_COLUMNS_4;
+    const int layout = view->params->quantize.codes.scale_layout;
+    return layout == SCALES_COLUMNS || layout == SCALES_COLUMNS_4;
 }
 
 /* Where a group's scale is: its row is a row or a column of the tensor. */
@@ -390,18 +394,20 @@ static double judge_scale(struct reference_judge *judge,
 static void judge_group(struct reference_judge *judge,
                         const struct quantize_view *view, int64_t group)
 {
-    double scale = (double)(float)view->params->dequant_scale;
-    if (view->params->dynamic)
+    const struct quantize_params *codes = &view->params->quantize;
+    double scale = (double)(float)codes->codes.dequant_scale;
+    if (codes->dynamic)
         scale = judge_scale(judge, view, group);
     for (int64_t j = group * view->size; j < (group + 1) * view->size; j++)
         judge_code(judge, view->y, view->row * view->norm.hidden + j,
-                   candidates_at(&view->norm, view->row, j, view->s), scale);
+                   candidates_at(&view->norm, view->row, j, view->s), scale,
+                   reference_lost(view->s, gain_at(&view->norm, j)));
 }
 
-static void judge_quantized(struct reference_judge *judge,
-                            struct quantize_view *view)
+static void judge_fp8_rows(struct reference_judge *judge,
+                           struct quantize_view *view)
 {
-    int64_t group_size = view->params->group_size;
+    int64_t group_size = view->params->quantize.codes.group_size;
     view->size = group_size ? group_size : view->norm.hidden;
     for (view->row = 0; view->row < view->norm.n_rows; view->row++) {
         view->s = row_scale(&view->norm, view->row);
@@ -409,6 +415,81 @@ static void judge_quantized(struct reference_judge *judge,
             judge_group(judge, view, i);
     }
     judge_padding(judge, view);
+}
+
+/* The same as any other codes: a source for reference_codes.h. */
+struct coded_norm {
+    struct reference_coded of; /* first: bounds know the others by it */
+    const struct norm_view *norm;
+    struct quantize_params params; /* with the granularity of group_size */
+    double *s;                     /* per row */
+};
+
+/* x, that far off; Inf beyond what float32 holds. */
+static double off_by(double x, double off)
+{
+    if (fabs(x) >= 0x1.ffffffp127)
+        return copysign(INFINITY, x);
+    return isnan(x) ? x : x + off;
+}
+
+static void bounds_of_norm(const struct reference_coded *of, int64_t i,
+                           double bounds[2])
+{
+    const struct coded_norm *coded = (const void *)of;
+    const struct norm_view *view = coded->norm;
+    const int64_t row = i / view->hidden, column = i % view->hidden;
+    const double s = coded->s[row];
+    const struct candidates y = candidates_at(view, row, column, s);
+    const double off = rounds_result(view)    ? 0
+                       : rounds_product(view) ? 1e-7
+                                              : 1e-6;
+    const double lost =
+        rounds_result(view) ? 0 : reference_lost(s, gain_at(view, column));
+    const double low = fmin(y.low, y.high), high = fmax(y.low, y.high);
+    bounds[0] = off_by(low, -off * fabs(low) - lost);
+    bounds[1] = off_by(high, off * fabs(high) + lost);
+    if (isnan(y.low) || isnan(y.high))
+        bounds[0] = bounds[1] = NAN;
+}
+
+static void judge_codes(struct reference_judge *judge,
+                        const struct roped_call *call, int global_scale,
+                        const struct quantize_view *view)
+{
+    struct coded_norm coded = {
+        .of = {.call = call,
+               .params = &coded.params,
+               .y = view->y,
+               .scales = view->scales,
+               .n_rows = view->norm.n_rows,
+               .width = view->norm.hidden,
+               .global_scale = reference_global_scale(
+                   call, global_scale, &view->params->quantize.codes),
+               .bounds = bounds_of_norm},
+        .norm = &view->norm,
+        .params = view->params->quantize,
+        .s = malloc(((size_t)view->norm.n_rows + 1) * sizeof *coded.s)};
+    struct code_params *codes = &coded.params.codes;
+    codes->granularity = codes->group_size ? CODES_GROUP : CODES_ROW;
+    if (!coded.params.dynamic)
+        codes->scale_layout = SCALES_ROWS; /* of which there are none */
+    for (int64_t row = 0; row < view->norm.n_rows; row++)
+        coded.s[row] = row_scale(&view->norm, row);
+    reference_codes(&coded.of, judge);
+    free(coded.s);
+}
+
+static void judge_quantized(struct reference_judge *judge,
+                            const struct roped_call *call, int global_scale,
+                            struct quantize_view *view)
+{
+    const struct quantize_params *params = &view->params->quantize;
+    if (params->codes.format <= CODES_E5M2 &&
+        params->scale_rounding == SCALE_ROUND_NONE)
+        judge_fp8_rows(judge, view);
+    else
+        judge_codes(judge, call, global_scale, view);
 }
 
 void reference_rmsnorm_quantize(const struct roped_call *call,
@@ -421,7 +502,7 @@ void reference_rmsnorm_quantize(const struct roped_call *call,
         .params = params,
         .y = &call->out[RMSNORM_QUANTIZE_Y],
         .scales = &call->out[RMSNORM_QUANTIZE_SCALES]};
-    judge_quantized(judge, &view);
+    judge_quantized(judge, call, RMSNORM_QUANTIZE_GLOBAL_SCALE, &view);
 }
 
 void reference_add_rmsnorm_quantize(const struct roped_call *call,
@@ -436,7 +517,7 @@ void reference_add_rmsnorm_quantize(const struct roped_call *call,
         .scales = &call->out[ADD_RMSNORM_QUANTIZE_SCALES]};
     view.norm.residual = &call->in[ADD_RMSNORM_QUANTIZE_RESIDUAL];
     view.norm.addend = &call->in[ADD_RMSNORM_QUANTIZE_ADDEND];
-    judge_quantized(judge, &view);
+    judge_quantized(judge, call, ADD_RMSNORM_QUANTIZE_GLOBAL_SCALE, &view);
     for (int64_t i = 0; i < view.norm.n_rows * view.norm.hidden; i++)
         judge_sum(judge, &view.norm,
                   &call->out[ADD_RMSNORM_QUANTIZE_RESIDUAL_OUT], i);

@@ -161,6 +161,38 @@ TEST(a_layout_gives_an_output_its_dims)
     }
 }
 
+/* The same of scales of groups whose size the format says. */
+TEST(a_format_gives_scales_their_dims)
+{
+    static const struct {
+        const char *format, *layout;
+        enum roped_dtype dtype;
+        int64_t dims[2], last; /* of y */
+    } cases[] = {{"mxfp8", "rows", ROPED_U8, {35, 8}, 256},
+                 {"mxfp4", "columns", ROPED_U8, {8, 35}, 128},
+                 {"nvfp4", "columns_4", ROPED_F8_E4M3, {16, 36}, 128},
+                 {"nvfp4", "rows_2d", ROPED_F8_E4M3, {35, 16}, 128},
+                 {"mxfp4", "swizzled", ROPED_U8, {128, 8}, 128}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct roped_tensor *out = call.out;
+        start("rmsnorm_quantize");
+        CHECK_OK(bind("x", ROPED_BF16, 3, 5, 7, 256), &err);
+        CHECK_OK(roped_call_set_text(&call, "dynamic", "true", &err), &err);
+        CHECK_OK(
+            roped_call_set_text(&call, "output_dtype", cases[i].format, &err),
+            &err);
+        CHECK_OK(
+            roped_call_set_text(&call, "scale_layout", cases[i].layout, &err),
+            &err);
+        CHECK_OK(roped_call_resolve(&call, &err), &err);
+        CHECK_INT(out[RMSNORM_QUANTIZE_SCALES].dtype, cases[i].dtype);
+        CHECK_INT(out[RMSNORM_QUANTIZE_SCALES].rank, 2);
+        for (int d = 0; d < 2; d++)
+            CHECK_INT(out[RMSNORM_QUANTIZE_SCALES].dims[d], cases[i].dims[d]);
+        CHECK_INT(out[RMSNORM_QUANTIZE_Y].dims[2], cases[i].last);
+    }
+}
+
 /* Rows of no columns may be as many as 64 bits count: nothing overflows on
  * the way to the refusal. */
 TEST(a_dim_is_rounded_up_without_overflow)

@@ -142,7 +142,7 @@ TEST(the_check_finds_defects_of_outputs)
     op.in[0].shape = "...rows h*nobody";
     expect_defect(&op, "nothing binds a step of a dim of 'x'");
     op = *sound;
-    op.type[3].set = ROPED_FLOATS; /* a choice that nobody makes */
+    op.type[3] = (struct roped_type){"S", ROPED_FLOATS}; /* nobody chooses */
     expect_defect(&op, "type of output");
 }
 

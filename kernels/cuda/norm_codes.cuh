@@ -1,0 +1,347 @@
+// norm_codes.cuh - norms into codes of any format, by the packets of quantize: kernels and their
+// launches. FP8 whose scales are as they come has kernels of its own (device/norm.cuh).
+//
+// Threads own a row as they do there, as many of them with as many vectors each, so the sum has the
+// same order and the same bits. Here their number is one of the call: a kernel is compiled for a
+// type, for two or four vectors of a thread and for a kind of scale, but serves every width,
+// strides, and weights of any type. A row stays in registers until its codes are written. Rows of
+// more than 2,048 vectors, and those that 16 bytes do not divide, are read again, element by
+// element, the second time from a cache.
+#pragma once
+
+#include "cuda/norm_launch.cuh"
+#include "cuda/quantize_packets.cuh"
+
+struct norm_codes_args {
+    struct norm_args norm;
+    quantize_args codes;
+};
+
+// Where a row comes from: sums of every kind are sums of terms. As with FP8, it is known only at
+// run time whether the result is rounded, which no other sink has instructions for.
+template <typename T, bool kAdds>
+using coded_norm = norm_kind<T, kAdds ? kFromTerms : kFromX, kToFp8>;
+
+// ------------------------------------------------------------------------------------ kernels
+
+// A thread's part of a row: vectors thread, thread + threads, ...
+template <typename K, int kVectors>
+struct coded_row {
+    static constexpr int kVec = K::kVec;
+    int threads, thread;
+    int left; // vectors from the thread's first one to the row's end; 0 or below: none, or no row
+    int64_t row;
+
+    __device__ __forceinline__ explicit coded_row(const norm_args &args)
+    {
+        threads = args.threads_per_row;
+        thread = threadIdx.x % (unsigned)threads;
+        row = (int64_t)blockIdx.x * (blockDim.x / (unsigned)threads) +
+              threadIdx.x / (unsigned)threads;
+        left = row < args.n_rows ? args.n_vectors - thread : 0;
+    }
+    __device__ __forceinline__ bool has(int v) const
+    {
+        return v * threads < left;
+    }
+    __device__ __forceinline__ int vector(int v) const
+    {
+        return v * threads + thread;
+    }
+};
+
+// 1 / sqrt(mean + eps) of values in registers, as scale_of of device/norm.cuh finds it.
+template <typename K, int kVectors>
+__device__ __forceinline__ float scale_of_values(const norm_args &args, int threads,
+                                                 const float (&z)[kVectors][K::kVec])
+{
+    __shared__ float partial[32];
+    __shared__ double exact_partial[32];
+    square_sums<float> squares;
+#pragma unroll
+    for (int v = 0; v < kVectors; v++)
+        squares.add(z[v]);
+    const float sum = sum_in_group(squares.total(), partial, threads);
+    const float mean = fmaf(sum, args.inverse_hidden, args.eps);
+    const float scale = inverse_root(mean);
+    const bool is_done = is_good(sum, mean);
+    if (threads < 32 ? __all_sync(0xFFFFFFFFu, is_done) : is_done)
+        return scale;
+    square_sums<double> exact;
+#pragma unroll
+    for (int v = 0; v < kVectors; v++)
+        exact.add(z[v]);
+    const double exact_sum = sum_in_group(exact.total(), exact_partial, threads);
+    return is_done ? scale : exact_scale(args, exact_sum);
+}
+
+// From a vector's z to its result, by weights that were started or, of another type than x, are
+// read here: from a cache, for all rows have the same.
+template <typename K>
+__device__ __forceinline__ void finish_coded(const norm_args &args, const uint4 &started,
+                                             bool is_there, int vector, float scale,
+                                             float (&y)[K::kVec])
+{
+    using T = typename K::T;
+    constexpr bool kIsNarrow = sizeof(T) == 2;
+    float gain[K::kVec];
+    unpack<T>(started, gain);
+    if (args.weight_kind > kWeightSame && is_there)
+        any_weights<T, true>(args, args.weight, 1.0f, vector, gain);
+    add_bias(args, gain);
+    if (kIsNarrow && args.rounds_product)
+        finish_vector<K, kIsNarrow>(args, gain, {scale}, y);
+    else
+        finish_vector<K, false>(args, gain, {scale}, y);
+}
+
+// Finds and stores the scales of a row's values: one of the row, or of each group, whose vectors
+// are in lanes of one warp beside each other: a row of several groups has at least as many threads
+// as a group has vectors.
+template <typename K, int kVectors>
+__device__ __forceinline__ void
+find_scales(const quantize_args &codes, const code_rule &rule, const coded_row<K, kVectors> &part,
+            const float (&y)[kVectors][K::kVec], code_divisor (&divisor)[kVectors])
+{
+    __shared__ float partial[32];
+    float largest[kVectors];
+#pragma unroll
+    for (int v = 0; v < kVectors; v++)
+        largest[v] = part.has(v) ? largest_of(rule, y[v]) : 0.0f;
+    if (codes.n_tiles == 1) {
+#pragma unroll
+        for (int v = 1; v < kVectors; v++)
+            largest[0] = fmaxf(largest[0], largest[v]);
+        const code_scale_made scale =
+            make_scale(rule, largest_in_group(largest[0], partial, part.threads));
+        if (part.thread == 0 && part.has(0))
+            store_scale(rule, codes.scales, scale_at(codes.scales, part.row, 0), scale);
+#pragma unroll
+        for (int v = 0; v < kVectors; v++)
+            divisor[v] = divisor_of(scale);
+        return;
+    }
+    const int lanes = 1 << codes.tile_shift;
+#pragma unroll
+    for (int v = 0; v < kVectors; v++) {
+        for (int distance = lanes / 2; distance > 0; distance /= 2)
+            largest[v] = fmaxf(largest[v], exchange(largest[v], distance));
+        const code_scale_made scale = make_scale(rule, largest[v]);
+        if (part.has(v) && part.thread % lanes == 0)
+            store_scale(rule, codes.scales,
+                        scale_at(codes.scales, part.row, part.vector(v) >> codes.tile_shift),
+                        scale);
+        divisor[v] = divisor_of(scale);
+    }
+}
+
+// A row in the registers of a part of a warp, or of a block. A sum is stored before it is known
+// how its row is scaled, as norms do: a thread writes only what it has read itself.
+template <typename K, int kVectors, int kScale>
+static __global__ void __launch_bounds__(kMostThreads, kVectors <= 2 ? 2 : 1)
+    norm_codes_kernel(const __grid_constant__ norm_codes_args args)
+{
+    using T = typename K::T;
+    constexpr int kVec = K::kVec;
+    const norm_args &norm = args.norm;
+    const quantize_args &codes = args.codes;
+    const code_rule rule = rule_of<kScale>(codes);
+    const coded_row<K, kVectors> part(norm);
+    const row_source<K> source = source_of_row<K, true>(norm, part.row);
+    const bool starts_weight = norm.weight_kind == kWeightSame;
+    raw_row<K, kVectors> raw;
+    uint4 weight[kVectors];
+    float y[kVectors][kVec];
+    code_divisor divisor[kVectors];
+    let_next_start();
+    wait_for_previous();
+#pragma unroll
+    for (int v = 0; v < kVectors; v++) {
+        clear<K>(raw, v);
+        if (part.has(v))
+            load_into<K, true>(raw, v, source, (int64_t)part.vector(v) * kVec, kVec);
+    }
+#pragma unroll
+    for (int v = 0; v < kVectors; v++) {
+        weight[v] = no_weight<T>();
+        if (starts_weight && part.has(v))
+            weight[v] = load_16(static_cast<const T *>(norm.weight) + part.vector(v) * kVec);
+    }
+#pragma unroll
+    for (int v = 0; v < kVectors; v++) {
+        unpack_sum<K>(norm, raw, v, y[v]);
+        if (K::kAdds && part.has(v))
+            store_sum<K, true>(norm, part.row * norm.residual_out_pitch + part.vector(v) * kVec,
+                               kVec, y[v]);
+    }
+    const float scale = scale_of_values<K>(norm, part.threads, y);
+#pragma unroll
+    for (int v = 0; v < kVectors; v++)
+        finish_coded<K>(norm, weight[v], part.has(v), part.vector(v), scale, y[v]);
+    if (codes.finds) {
+        find_scales(codes, rule, part, y, divisor);
+    } else {
+#pragma unroll
+        for (int v = 0; v < kVectors; v++)
+            divisor[v] = known_scale(codes);
+    }
+    uint8_t *to = codes.y + part.row * codes.y_stride;
+#pragma unroll
+    for (int v = 0; v < kVectors; v++)
+        if (part.has(v))
+            store_codes(rule, to + (part.vector(v) * kVec >> codes.y_shift), y[v], divisor[v]);
+}
+
+// ------------------------------------------------------------------------------------ any row
+
+// Vectors first, first + step, ... before end of a row, from memory.
+struct coded_span {
+    int64_t row, first, end;
+    int step;
+};
+
+template <typename K>
+__device__ __forceinline__ float reread_largest(const norm_codes_args &args, const coded_span &span,
+                                                const row_scale &scale)
+{
+    raw_row<K, 1> raw;
+    float largest = 0, y[K::kVec];
+    for (int64_t vector = span.first; vector < span.end; vector += span.step) {
+        reread_vector<K, false>(args.norm, span.row, vector, scale, raw, y);
+        const int64_t n = args.norm.hidden - vector * K::kVec;
+#pragma unroll
+        for (int i = 0; i < K::kVec; i++)
+            y[i] = i < n ? y[i] : 0.0f;
+        largest = fmaxf(largest, largest_of(args.codes.rule, y));
+    }
+    return largest;
+}
+
+// Sums are stored here, where nobody reads their row again.
+template <typename K>
+__device__ __forceinline__ void reread_codes(const norm_codes_args &args, const coded_span &span,
+                                             const row_scale &scale, const code_divisor &divisor)
+{
+    constexpr int kVec = K::kVec;
+    const norm_args &norm = args.norm;
+    const quantize_args &codes = args.codes;
+    raw_row<K, 1> raw;
+    float y[kVec];
+    for (int64_t vector = span.first; vector < span.end; vector += span.step) {
+        const int64_t i = vector * kVec, n = norm.hidden - i;
+        reread_vector<K, false>(norm, span.row, vector, scale, raw, y);
+        if constexpr (K::kAdds) {
+            float z[kVec];
+            unpack_sum<K>(norm, raw, 0, z);
+            store_sum<K, false>(norm, span.row * norm.residual_out_pitch + i, n, z);
+        }
+        alignas(8) uint8_t code[kVec];
+        store_codes(codes.rule, code, y, divisor);
+        uint8_t *to = codes.y + span.row * codes.y_stride + (i >> codes.y_shift);
+#pragma unroll
+        for (int byte = 0; byte < kVec; byte++)
+            if (byte << codes.y_shift < min(n, (int64_t)kVec))
+                to[byte] = code[byte];
+    }
+}
+
+// Tile by tile, each by as many threads as it has vectors, or all that the row has.
+template <typename K>
+static __global__ void __launch_bounds__(1024)
+    norm_codes_reread_kernel(const __grid_constant__ norm_codes_args args)
+{
+    __shared__ float partial[32];
+    const norm_args &norm = args.norm;
+    const quantize_args &codes = args.codes;
+    let_next_start();
+    wait_for_previous();
+    const int threads = norm.threads_per_row, thread = threadIdx.x % threads;
+    const int64_t row = (int64_t)blockIdx.x * (blockDim.x / threads) + threadIdx.x / threads;
+    const int64_t vectors = row < norm.n_rows ? (norm.hidden + K::kVec - 1) / K::kVec : 0;
+    const row_scale scale = reread_scale<K, false>(norm, row, thread, threads);
+    if (!codes.finds) {
+        reread_codes<K>(args, {row, thread, vectors, threads}, scale, known_scale(codes));
+        return;
+    }
+    const int lanes = codes.n_tiles == 1 ? threads : min(1 << codes.tile_shift, threads);
+    for (int64_t turn = 0; turn < codes.n_tiles; turn += threads / lanes) {
+        const int64_t tile = turn + thread / lanes, first = tile << codes.tile_shift;
+        coded_span span = {row, thread % lanes, vectors, lanes};
+        if (codes.n_tiles > 1) {
+            span.first += first;
+            span.end = min(vectors, first + (1 << codes.tile_shift));
+        }
+        // where there is nothing to do, every lane of a warp takes part all the same
+        const float largest = reread_largest<K>(args, span, scale);
+        const code_scale_made made =
+            make_scale(codes.rule, largest_in_group(largest, partial, lanes));
+        if (thread % lanes == 0 && span.first < span.end)
+            store_scale(codes.rule, codes.scales, scale_at(codes.scales, row, tile), made);
+        reread_codes<K>(args, span, scale, divisor_of(made));
+    }
+}
+
+// ------------------------------------------------------------------------------------ launches
+
+template <typename K, int kVectors>
+static kernel_fn<norm_codes_args> *codes_kernel_of(const quantize_args &codes)
+{
+    return codes.rule.scale == CODE_SCALE_E8M0   ? norm_codes_kernel<K, kVectors, CODE_SCALE_E8M0>
+           : codes.rule.scale == CODE_SCALE_E4M3 ? norm_codes_kernel<K, kVectors, CODE_SCALE_E4M3>
+                                                 : norm_codes_kernel<K, kVectors, CODE_SCALE_F32>;
+}
+
+// As many threads as the norm alone would have.
+template <typename K>
+static enum roped_status launch_codes(norm_codes_args args, struct roped_queue *queue,
+                                      struct roped_error *err)
+{
+    using T = typename K::T;
+    norm_args &norm = args.norm;
+    const int64_t vectors = vectors_of<K>(&norm);
+    int threads = 1024, kept = 0; // vectors of a thread, where it keeps them
+    norm.sums_in_double = vectors > kMostVectors;
+    if (!norm.sums_in_double) {
+        enum roped_status status = with_row_shape(vectors, [&](auto shape) {
+            threads = reread_threads<K, shape.kThreads, shape.kVectors>(&norm);
+            kept = shape.kVectors;
+            return ROPED_OK;
+        });
+        if (status)
+            return status;
+    }
+    if (threads > kMostThreads || !has_vectors<T>(&norm, 1) || !has_packets<T>(args.codes))
+        kept = 0;
+    norm.threads_per_row = threads;
+    norm.n_vectors = (int32_t)(norm.hidden / K::kVec);
+    while (args.codes.n_tiles > 1 && K::kVec << args.codes.tile_shift < args.codes.tile_width)
+        args.codes.tile_shift++;
+    const int block = reread_block(threads);
+    kernel_fn<norm_codes_args> *kernel = kept == 2   ? codes_kernel_of<K, 2>(args.codes)
+                                         : kept == 4 ? codes_kernel_of<K, 4>(args.codes)
+                                                     : norm_codes_reread_kernel<K>;
+    return start(queue, kernel, dim3(block), blocks_of(norm.n_rows, block / threads), dim3(1), args,
+                 err);
+}
+
+template <bool kAdds>
+static enum roped_status launch_norm_codes(const struct norm_args &norm,
+                                           const struct roped_call *call,
+                                           const struct roped_tensor *scales,
+                                           struct roped_queue *queue, struct roped_error *err)
+{
+    const struct rmsnorm_quantize_plan *plan =
+        reinterpret_cast<const struct rmsnorm_quantize_plan *>(call->plan);
+    const struct roped_tensor *x = &call->in[RMSNORM_QUANTIZE_X];
+    norm_codes_args args = {norm, {}};
+    args.norm.y = NULL; // codes.y, whose rows may have half of the bytes
+    args.norm.y_pitch = norm.hidden;
+    args.norm.rounds_result = plan->norm.rounding == RMSNORM_ROUND_TYPE;
+    enum roped_status status = begin_codes(&plan->quantize, &call->out[RMSNORM_QUANTIZE_Y], scales,
+                                           queue, &args.codes, err);
+    if (status)
+        return status;
+    return with_float_type(x->dtype, [&](auto tag) {
+        return launch_codes<coded_norm<typename decltype(tag)::type, kAdds>>(args, queue, err);
+    });
+}
