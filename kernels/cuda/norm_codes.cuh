@@ -5,8 +5,8 @@
 // same order and the same bits. Here their number is one of the call: a kernel is compiled for a
 // type, for two or four vectors of a thread and for a kind of scale, but serves every width,
 // strides, and weights of any type. A row stays in registers until its codes are written. Rows of
-// more than 2,048 vectors, and those that 16 bytes do not divide, are read again, element by
-// element, the second time from a cache.
+// more than 2,048 vectors, and those that 16 bytes do not divide, wait in shared memory
+// (device/norm_staged.cuh).
 #pragma once
 
 #include "cuda/norm_launch.cuh"
@@ -50,6 +50,31 @@ struct coded_row {
     }
 };
 
+// Of values in registers. A thread of a block that has four vectors does the work of two
+// (device/reduce.cuh).
+template <typename Acc, int kVectors, int kVec>
+__device__ __forceinline__ Acc sum_squares(const float (&z)[kVectors][kVec], Acc *shared,
+                                           int threads)
+{
+    if (kVectors == 4 && threads > 32) {
+        Acc share[2];
+#pragma unroll
+        for (int s = 0; s < 2; s++) {
+            square_sums<Acc> squares;
+#pragma unroll
+            for (int v = s; v < kVectors; v += 2)
+                squares.add(z[v]);
+            share[s] = squares.total();
+        }
+        return sum_in_group(share, shared, threads);
+    }
+    square_sums<Acc> squares;
+#pragma unroll
+    for (int v = 0; v < kVectors; v++)
+        squares.add(z[v]);
+    return sum_in_group(squares.total(), shared, threads);
+}
+
 // 1 / sqrt(mean + eps) of values in registers, as scale_of of device/norm.cuh finds it.
 template <typename K, int kVectors>
 __device__ __forceinline__ float scale_of_values(const norm_args &args, int threads,
@@ -57,21 +82,13 @@ __device__ __forceinline__ float scale_of_values(const norm_args &args, int thre
 {
     __shared__ float partial[32];
     __shared__ double exact_partial[32];
-    square_sums<float> squares;
-#pragma unroll
-    for (int v = 0; v < kVectors; v++)
-        squares.add(z[v]);
-    const float sum = sum_in_group(squares.total(), partial, threads);
+    const float sum = sum_squares(z, partial, threads);
     const float mean = fmaf(sum, args.inverse_hidden, args.eps);
     const float scale = inverse_root(mean);
     const bool is_done = is_good(sum, mean);
     if (threads < 32 ? __all_sync(0xFFFFFFFFu, is_done) : is_done)
         return scale;
-    square_sums<double> exact;
-#pragma unroll
-    for (int v = 0; v < kVectors; v++)
-        exact.add(z[v]);
-    const double exact_sum = sum_in_group(exact.total(), exact_partial, threads);
+    const double exact_sum = sum_squares(z, exact_partial, threads);
     return is_done ? scale : exact_scale(args, exact_sum);
 }
 
@@ -194,50 +211,54 @@ static __global__ void __launch_bounds__(kMostThreads, kVectors <= 2 ? 2 : 1)
 
 // ------------------------------------------------------------------------------------ any row
 
-// Vectors first, first + step, ... before end of a row, from memory.
+// Vectors first, first + step, ... before end of a row.
 struct coded_span {
-    int64_t row, first, end;
+    int64_t first, end;
     int step;
 };
 
+// The elements behind a row's end are 0.
 template <typename K>
-__device__ __forceinline__ float reread_largest(const norm_codes_args &args, const coded_span &span,
+__device__ __forceinline__ void finish_staged(const staged_row<K, false> &row, int64_t vector,
+                                              const row_scale &scale, float (&z)[K::kVec],
+                                              float (&y)[K::kVec])
+{
+    row.finish(vector, scale, z, y);
+#pragma unroll
+    for (int i = 0; i < K::kVec; i++)
+        y[i] = i < row.left(vector) ? y[i] : 0.0f;
+}
+
+template <typename K>
+__device__ __forceinline__ float staged_largest(const staged_row<K, false> &row,
+                                                const code_rule &rule, const coded_span &span,
                                                 const row_scale &scale)
 {
-    raw_row<K, 1> raw;
-    float largest = 0, y[K::kVec];
+    float largest = 0, z[K::kVec], y[K::kVec];
+#pragma unroll 1
     for (int64_t vector = span.first; vector < span.end; vector += span.step) {
-        reread_vector<K, false>(args.norm, span.row, vector, scale, raw, y);
-        const int64_t n = args.norm.hidden - vector * K::kVec;
-#pragma unroll
-        for (int i = 0; i < K::kVec; i++)
-            y[i] = i < n ? y[i] : 0.0f;
-        largest = fmaxf(largest, largest_of(args.codes.rule, y));
+        finish_staged(row, vector, scale, z, y);
+        largest = fmaxf(largest, largest_of(rule, y));
     }
     return largest;
 }
 
 // Sums are stored here, where nobody reads their row again.
 template <typename K>
-__device__ __forceinline__ void reread_codes(const norm_codes_args &args, const coded_span &span,
+__device__ __forceinline__ void staged_codes(const staged_row<K, false> &row,
+                                             const quantize_args &codes, const coded_span &span,
                                              const row_scale &scale, const code_divisor &divisor)
 {
     constexpr int kVec = K::kVec;
-    const norm_args &norm = args.norm;
-    const quantize_args &codes = args.codes;
-    raw_row<K, 1> raw;
-    float y[kVec];
+    float z[kVec], y[kVec];
+#pragma unroll 1
     for (int64_t vector = span.first; vector < span.end; vector += span.step) {
-        const int64_t i = vector * kVec, n = norm.hidden - i;
-        reread_vector<K, false>(norm, span.row, vector, scale, raw, y);
-        if constexpr (K::kAdds) {
-            float z[kVec];
-            unpack_sum<K>(norm, raw, 0, z);
-            store_sum<K, false>(norm, span.row * norm.residual_out_pitch + i, n, z);
-        }
+        const int64_t i = vector * kVec, n = row.left(vector);
+        finish_staged(row, vector, scale, z, y);
+        store_sum<K, false>(row.args, row.row * row.args.residual_out_pitch + i, n, z);
         alignas(8) uint8_t code[kVec];
         store_codes(codes.rule, code, y, divisor);
-        uint8_t *to = codes.y + span.row * codes.y_stride + (i >> codes.y_shift);
+        uint8_t *to = codes.y + row.row * codes.y_stride + (i >> codes.y_shift);
 #pragma unroll
         for (int byte = 0; byte < kVec; byte++)
             if (byte << codes.y_shift < min(n, (int64_t)kVec))
@@ -248,7 +269,7 @@ __device__ __forceinline__ void reread_codes(const norm_codes_args &args, const 
 // Tile by tile, each by as many threads as it has vectors, or all that the row has.
 template <typename K>
 static __global__ void __launch_bounds__(1024)
-    norm_codes_reread_kernel(const __grid_constant__ norm_codes_args args)
+    norm_codes_staged_kernel(const __grid_constant__ norm_codes_args args)
 {
     __shared__ float partial[32];
     const norm_args &norm = args.norm;
@@ -256,28 +277,31 @@ static __global__ void __launch_bounds__(1024)
     let_next_start();
     wait_for_previous();
     const int threads = norm.threads_per_row, thread = threadIdx.x % threads;
-    const int64_t row = (int64_t)blockIdx.x * (blockDim.x / threads) + threadIdx.x / threads;
-    const int64_t vectors = row < norm.n_rows ? (norm.hidden + K::kVec - 1) / K::kVec : 0;
-    const row_scale scale = reread_scale<K, false>(norm, row, thread, threads);
+    const staged_row<K, false> row(
+        norm, (int64_t)blockIdx.x * (blockDim.x / threads) + threadIdx.x / threads, thread,
+        threads);
+    const int64_t vectors = row.hidden > 0 ? row.n_vectors() : 0;
+    const row_scale scale = row.find_scale();
     if (!codes.finds) {
-        reread_codes<K>(args, {row, thread, vectors, threads}, scale, known_scale(codes));
+        staged_codes(row, codes, {thread, vectors, threads}, scale, known_scale(codes));
         return;
     }
+    __syncwarp(); // a tile's vectors may be other threads'
     const int lanes = codes.n_tiles == 1 ? threads : min(1 << codes.tile_shift, threads);
     for (int64_t turn = 0; turn < codes.n_tiles; turn += threads / lanes) {
         const int64_t tile = turn + thread / lanes, first = tile << codes.tile_shift;
-        coded_span span = {row, thread % lanes, vectors, lanes};
+        coded_span span = {thread % lanes, vectors, lanes};
         if (codes.n_tiles > 1) {
             span.first += first;
             span.end = min(vectors, first + (1 << codes.tile_shift));
         }
         // where there is nothing to do, every lane of a warp takes part all the same
-        const float largest = reread_largest<K>(args, span, scale);
+        const float largest = staged_largest(row, codes.rule, span, scale);
         const code_scale_made made =
             make_scale(codes.rule, largest_in_group(largest, partial, lanes));
         if (thread % lanes == 0 && span.first < span.end)
-            store_scale(codes.rule, codes.scales, scale_at(codes.scales, row, tile), made);
-        reread_codes<K>(args, span, scale, divisor_of(made));
+            store_scale(codes.rule, codes.scales, scale_at(codes.scales, row.row, tile), made);
+        staged_codes(row, codes, span, scale, divisor_of(made));
     }
 }
 
@@ -300,28 +324,33 @@ static enum roped_status launch_codes(norm_codes_args args, struct roped_queue *
     norm_args &norm = args.norm;
     const int64_t vectors = vectors_of<K>(&norm);
     int threads = 1024, kept = 0; // vectors of a thread, where it keeps them
-    norm.sums_in_double = vectors > kMostVectors;
-    if (!norm.sums_in_double) {
+    norm.sums_in_double = vectors > kMostFloatVectors;
+    if (vectors <= kMostVectors) {
         enum roped_status status = with_row_shape(vectors, [&](auto shape) {
-            threads = reread_threads<K, shape.kThreads, shape.kVectors>(&norm);
-            kept = shape.kVectors;
+            threads = staged_threads<K, shape.kThreads, shape.kVectors>(&norm);
+            kept = shape.kThreads * shape.kVectors <= 2048 ? shape.kVectors : 0;
             return ROPED_OK;
         });
         if (status)
             return status;
     }
-    if (threads > kMostThreads || !has_vectors<T>(&norm, 1) || !has_packets<T>(args.codes))
+    if (!has_vectors<T>(&norm, 1) || !has_packets<T>(args.codes))
         kept = 0;
+    if (kept > 0 && threads > kMostThreads) {
+        threads /= 2;
+        kept *= 2;
+    }
     norm.threads_per_row = threads;
     norm.n_vectors = (int32_t)(norm.hidden / K::kVec);
     while (args.codes.n_tiles > 1 && K::kVec << args.codes.tile_shift < args.codes.tile_width)
         args.codes.tile_shift++;
-    const int block = reread_block(threads);
+    const int block = staged_block(threads), rows = block / threads;
     kernel_fn<norm_codes_args> *kernel = kept == 2   ? codes_kernel_of<K, 2>(args.codes)
                                          : kept == 4 ? codes_kernel_of<K, 4>(args.codes)
-                                                     : norm_codes_reread_kernel<K>;
-    return start(queue, kernel, dim3(block), blocks_of(norm.n_rows, block / threads), dim3(1), args,
-                 err);
+                                                     : norm_codes_staged_kernel<K>;
+    const int64_t bytes = kept > 0 ? 0 : stage_rows<K>(&norm, rows, queue);
+    return start(queue, kernel, dim3(block), blocks_of(norm.n_rows, rows), dim3(1), args, err,
+                 bytes);
 }
 
 template <bool kAdds>
