@@ -213,13 +213,12 @@ static __global__ void __launch_bounds__(kMostThreads, kVectors <= 2 ? 2 : 1)
 
 // Vectors first, first + step, ... before end of a row.
 struct coded_span {
-    int64_t first, end;
-    int step;
+    int first, end, step;
 };
 
 // The elements behind a row's end are 0.
 template <typename K>
-__device__ __forceinline__ void finish_staged(const staged_row<K, false> &row, int64_t vector,
+__device__ __forceinline__ void finish_staged(const staged_row<K, false> &row, int vector,
                                               const row_scale &scale, float (&z)[K::kVec],
                                               float (&y)[K::kVec])
 {
@@ -236,7 +235,7 @@ __device__ __forceinline__ float staged_largest(const staged_row<K, false> &row,
 {
     float largest = 0, z[K::kVec], y[K::kVec];
 #pragma unroll 1
-    for (int64_t vector = span.first; vector < span.end; vector += span.step) {
+    for (int vector = span.first; vector < span.end; vector += span.step) {
         finish_staged(row, vector, scale, z, y);
         largest = fmaxf(largest, largest_of(rule, y));
     }
@@ -252,8 +251,8 @@ __device__ __forceinline__ void staged_codes(const staged_row<K, false> &row,
     constexpr int kVec = K::kVec;
     float z[kVec], y[kVec];
 #pragma unroll 1
-    for (int64_t vector = span.first; vector < span.end; vector += span.step) {
-        const int64_t i = vector * kVec, n = row.left(vector);
+    for (int vector = span.first; vector < span.end; vector += span.step) {
+        const int64_t i = (int64_t)vector * kVec, n = row.left(vector);
         finish_staged(row, vector, scale, z, y);
         store_sum<K, false>(row.args, row.row * row.args.residual_out_pitch + i, n, z);
         alignas(8) uint8_t code[kVec];
@@ -280,20 +279,19 @@ static __global__ void __launch_bounds__(1024)
     const staged_row<K, false> row(
         norm, (int64_t)blockIdx.x * (blockDim.x / threads) + threadIdx.x / threads, thread,
         threads);
-    const int64_t vectors = row.hidden > 0 ? row.n_vectors() : 0;
     const row_scale scale = row.find_scale();
     if (!codes.finds) {
-        staged_codes(row, codes, {thread, vectors, threads}, scale, known_scale(codes));
+        staged_codes(row, codes, {thread, row.end, threads}, scale, known_scale(codes));
         return;
     }
     __syncwarp(); // a tile's vectors may be other threads'
     const int lanes = codes.n_tiles == 1 ? threads : min(1 << codes.tile_shift, threads);
     for (int64_t turn = 0; turn < codes.n_tiles; turn += threads / lanes) {
-        const int64_t tile = turn + thread / lanes, first = tile << codes.tile_shift;
-        coded_span span = {thread % lanes, vectors, lanes};
+        const int tile = (int)turn + thread / lanes, first = tile << codes.tile_shift;
+        coded_span span = {thread % lanes, row.end, lanes};
         if (codes.n_tiles > 1) {
             span.first += first;
-            span.end = min(vectors, first + (1 << codes.tile_shift));
+            span.end = min(row.end, first + (1 << codes.tile_shift));
         }
         // where there is nothing to do, every lane of a warp takes part all the same
         const float largest = staged_largest(row, codes.rule, span, scale);
@@ -348,7 +346,12 @@ static enum roped_status launch_codes(norm_codes_args args, struct roped_queue *
     kernel_fn<norm_codes_args> *kernel = kept == 2   ? codes_kernel_of<K, 2>(args.codes)
                                          : kept == 4 ? codes_kernel_of<K, 4>(args.codes)
                                                      : norm_codes_staged_kernel<K>;
-    const int64_t bytes = kept > 0 ? 0 : stage_rows<K>(&norm, rows, queue);
+    int64_t bytes = 0;
+    enum roped_status status = ROPED_OK;
+    if (kept == 0)
+        status = stage_rows<K>(&norm, rows, queue, &bytes, err);
+    if (status)
+        return status;
     return start(queue, kernel, dim3(block), blocks_of(norm.n_rows, rows), dim3(1), args, err,
                  bytes);
 }

@@ -141,16 +141,24 @@ static inline bool is_small(const struct norm_args *args, const struct roped_que
     return args->n_rows * args->hidden <= most * queue->n_multiprocessors;
 }
 
-// What a launch of rows that registers do not hold has of shared memory, so many of them in a
-// block: bytes, or none where they are read again.
+// Rows that registers do not hold, so many of them in a block: what it has of shared memory, in
+// bytes, or none where they are read again.
 template <typename K>
-static int64_t stage_rows(struct norm_args *args, int rows, const struct roped_queue *queue)
+static enum roped_status stage_rows(struct norm_args *args, int rows,
+                                    const struct roped_queue *queue, int64_t *bytes,
+                                    struct roped_error *err)
 {
-    constexpr int64_t kOwn = 2 << 10; // that a block has besides
-    const int64_t bytes = 16 * kStagedPackets<K> * vectors_of<K>(args) * rows;
-    args->is_staged = bytes + kOwn <= queue->shared_bytes;
+    constexpr int64_t kOwn = 2 << 10;      // bytes that a block has besides
+    constexpr int64_t kMost = INT_MAX / 2; // threads count vectors in a register
+    const int64_t vectors = vectors_of<K>(args), needed = 16 * kStagedPackets<K> * vectors * rows;
+    if (vectors > kMost)
+        return roped_fail(err, ROPED_TOO_LARGE,
+                          "tensor 'x': rows of %lld elements, expected at most %lld on this device",
+                          (long long)args->hidden, (long long)(kMost * K::kVec));
+    args->is_staged = needed + kOwn <= queue->shared_bytes;
     args->by_elements = is_small<typename K::T>(args, queue);
-    return args->is_staged ? bytes : 0;
+    *bytes = args->is_staged ? needed : 0;
+    return ROPED_OK;
 }
 
 template <typename K>
@@ -158,7 +166,10 @@ static enum roped_status launch_staged(struct norm_args *args, bool is_aligned, 
                                        struct roped_queue *queue, struct roped_error *err)
 {
     const int block = staged_block(threads), rows = block / threads;
-    const int64_t bytes = stage_rows<K>(args, rows, queue);
+    int64_t bytes;
+    enum roped_status status = stage_rows<K>(args, rows, queue, &bytes, err);
+    if (status)
+        return status;
     kernel_fn<norm_args> *kernel =
         is_aligned ? norm_staged_kernel<K, true> : norm_staged_kernel<K, false>;
     args->threads_per_row = threads;

@@ -13,9 +13,15 @@
 
 extern __shared__ uint4 staged_rows[]; // a block's
 
-// Packets of 16 bytes that wait of a vector: as it came, or as its sum is stored, or as floats.
+// Packets of 16 bytes that wait of a vector: as it came, or as its sum is stored, or as floats,
+// which its result is while the largest of all is found.
 template <typename K>
-constexpr int kStagedPackets = K::kAdds && !K::kRoundsSum && sizeof(typename K::T) == 2 ? 2 : 1;
+constexpr bool kFindsLargest = K::kSink >= kToFp8PerRow;
+template <typename K>
+constexpr int kStagedPackets = sizeof(typename K::T) == 2 &&
+                                       ((K::kAdds && !K::kRoundsSum) || kFindsLargest<K>)
+                                   ? 2
+                                   : 1;
 
 // A thread's part of a row: vectors thread, thread + threads, ...
 template <typename K, bool kIsAligned>
@@ -28,50 +34,45 @@ struct staged_row {
     row_source<K> source;
     uint4 *stage; // of vector 0
     int64_t row;
-    int64_t hidden; // 0 where there is no row
+    int n_vectors; // of any row
+    int end;       // the same; 0 where there is no row
     int thread, threads;
 
     __device__ __forceinline__ staged_row(const norm_args &norm, int64_t row_number, int row_thread,
                                           int row_threads)
         : args(norm), source(source_of_row<K, true>(norm, row_number)), row(row_number),
-          thread(row_thread), threads(row_threads)
+          n_vectors((int)((norm.hidden + kVec - 1) / kVec)), thread(row_thread),
+          threads(row_threads)
     {
-        hidden = row < args.n_rows ? args.hidden : 0;
-        stage = staged_rows + (int64_t)(threadIdx.x / threads) * kPackets * n_vectors();
+        end = row < args.n_rows ? n_vectors : 0;
+        stage = staged_rows + (int64_t)(threadIdx.x / threads) * kPackets * n_vectors;
     }
-    // Of any row of the launch.
-    __device__ __forceinline__ int64_t n_vectors() const
+    // Elements of the row from a vector on, as far as the next one's end.
+    __device__ __forceinline__ int left(int vector) const
     {
-        return (args.hidden + kVec - 1) / kVec;
+        if (kIsAligned)
+            return vector < end ? kVec : 0;
+        return vector < end ? (int)min((int64_t)2 * kVec, args.hidden - (int64_t)vector * kVec) : 0;
     }
-    __device__ __forceinline__ int64_t left(int64_t vector) const
-    {
-        return hidden - vector * kVec;
-    }
-    __device__ __forceinline__ void put(int64_t vector, const float (&z)[kVec]) const
+    __device__ __forceinline__ void put(int vector, const float (&z)[kVec]) const
     {
         if constexpr (kIsFloats) {
 #pragma unroll
             for (int i = 0; i < kPackets; i++) {
                 float part[4] = {z[4 * i], z[4 * i + 1], z[4 * i + 2], z[4 * i + 3]};
-                stage[i * n_vectors() + vector] = pack<float>(part);
+                stage[i * n_vectors + vector] = pack<float>(part);
             }
         } else {
             stage[vector] = pack<T>(z); // to the bit
         }
     }
-    // What is normalised of a vector.
-    __device__ __forceinline__ void get(int64_t vector, float (&z)[kVec]) const
+    __device__ __forceinline__ void get_staged(int vector, float (&z)[kVec]) const
     {
-        if (!args.is_staged) {
-            raw_row<K, 1> raw;
-            load_into<K, kIsAligned>(raw, 0, source, vector * kVec, left(vector));
-            unpack_sum<K>(args, raw, 0, z);
-        } else if constexpr (kIsFloats) {
+        if constexpr (kIsFloats) {
 #pragma unroll
             for (int i = 0; i < kPackets; i++) {
                 float part[4];
-                unpack<float>(stage[i * n_vectors() + vector], part);
+                unpack<float>(stage[i * n_vectors + vector], part);
 #pragma unroll
                 for (int j = 0; j < 4; j++)
                     z[4 * i + j] = part[j];
@@ -80,13 +81,24 @@ struct staged_row {
             unpack<T>(stage[vector], z);
         }
     }
+    // What is normalised of a vector.
+    __device__ __forceinline__ void get(int vector, float (&z)[kVec]) const
+    {
+        if (args.is_staged) {
+            get_staged(vector, z);
+        } else {
+            raw_row<K, 1> raw;
+            load_into<K, kIsAligned>(raw, 0, source, (int64_t)vector * kVec, left(vector));
+            unpack_sum<K>(args, raw, 0, z);
+        }
+    }
     // Weights of a vector come nearer while its row is summed.
-    __device__ __forceinline__ void prefetch_weights(int64_t vector) const
+    __device__ __forceinline__ void prefetch_weights(int vector) const
     {
         const int kind = args.weight_kind;
         const int bytes = kind == kWeightSame ? 16 : kind == kWeightFloat ? 4 * kVec : 2 * kVec;
-        const char *from = static_cast<const char *>(args.weight) + vector * bytes;
-        if (args.weight && left(vector) > 0)
+        const char *from = static_cast<const char *>(args.weight) + (int64_t)vector * bytes;
+        if (args.weight && vector < end)
             asm volatile("prefetch.global.L1 [%0];" ::"l"(__cvta_generic_to_global(from)));
     }
     // The share of the sum of squares, n vectors at a time. load(raw, vector) loads those that are
@@ -96,7 +108,7 @@ struct staged_row {
     {
         square_sums<float> sums;
 #pragma unroll 1
-        for (int64_t vector = thread; left(vector) > 0; vector += n * threads) {
+        for (int vector = thread; vector < end; vector += n * threads) {
             raw_row<K, n> raw;
             load(raw, vector);
 #pragma unroll
@@ -107,7 +119,7 @@ struct staged_row {
                 float z[kVec];
                 unpack_sum<K>(args, raw, v, z);
                 sums.add(z);
-                if (args.is_staged && left(vector + v * threads) > 0)
+                if (args.is_staged && vector + v * threads < end)
                     put(vector + v * threads, z);
             }
         }
@@ -115,31 +127,31 @@ struct staged_row {
     }
     __device__ __forceinline__ float read_vectors() const
     {
-        return read_by<kBatch>([&](auto &raw, int64_t vector) {
+        return read_by<kBatch>([&](auto &raw, int vector) {
 #pragma unroll
             for (int v = 0; v < kBatch; v++) {
                 clear<K>(raw, v);
-                if (left(vector + v * threads) > 0)
-                    load_into<K, true>(raw, v, source, (vector + v * threads) * kVec, kVec);
+                if (vector + v * threads < end)
+                    load_into<K, true>(raw, v, source, (int64_t)(vector + v * threads) * kVec,
+                                       kVec);
             }
         });
     }
     __device__ __forceinline__ float read_elements() const
     {
-        return read_by<1>([&](auto &raw, int64_t vector) {
-            load_into<K, false>(raw, 0, source, vector * kVec, left(vector));
+        return read_by<1>([&](auto &raw, int vector) {
+            load_into<K, false>(raw, 0, source, (int64_t)vector * kVec, left(vector));
         });
     }
     __device__ __forceinline__ float read_shifted() const
     {
         constexpr int kTerms = K::kHasTerms ? 3 : K::kAdds ? 2 : 1, n = K::kHasTerms ? 1 : 2;
-        return read_by<n>([&](auto &raw, int64_t vector) {
+        return read_by<n>([&](auto &raw, int vector) {
             shifted_vector<(int)sizeof(T)> part[n][kTerms];
 #pragma unroll
             for (int v = 0; v < n; v++) {
-                int64_t at = (vector + v * threads) * 16;
-                int64_t n_bytes = left(vector + v * threads) * (int)sizeof(T);
-                int bytes = n_bytes > 16 ? 16 : n_bytes < 0 ? 0 : (int)n_bytes;
+                int64_t at = (int64_t)(vector + v * threads) * 16;
+                int bytes = min(16, left(vector + v * threads) * (int)sizeof(T));
                 part[v][0].start(source.x + at, bytes, args.x_end);
                 if constexpr (K::kAdds)
                     part[v][1].start(source.residual + at, bytes, args.residual_end);
@@ -176,7 +188,7 @@ struct staged_row {
         if (threads < 32 ? !__all_sync(0xFFFFFFFFu, is_done) : !is_done) {
             square_sums<double> squares;
 #pragma unroll 1
-            for (int64_t vector = thread; left(vector) > 0; vector += threads) {
+            for (int vector = thread; vector < end; vector += threads) {
                 float z[kVec];
                 get(vector, z);
                 squares.add(z);
@@ -187,7 +199,7 @@ struct staged_row {
         return {scale};
     }
     // y is the result of a vector, and z what was normalised.
-    __device__ __forceinline__ void finish(int64_t vector, const row_scale &scale, float (&z)[kVec],
+    __device__ __forceinline__ void finish(int vector, const row_scale &scale, float (&z)[kVec],
                                            float (&y)[kVec]) const
     {
         constexpr bool kIsNarrow = sizeof(T) == 2;
@@ -203,23 +215,11 @@ struct staged_row {
         else
             finish_vector<K, false>(args, gain, scale, y);
     }
-    // The largest value among vectors first, first + step, ... before end.
-    __device__ __forceinline__ float largest(int64_t first, int64_t end, int step,
-                                             const row_scale &scale) const
-    {
-        float most = 0, y[kVec], z[kVec];
-#pragma unroll 1
-        for (int64_t vector = first; vector < end; vector += step) {
-            finish(vector, scale, z, y);
-            most = largest_of(most, y);
-        }
-        return most;
-    }
     // The first n elements of a vector in the type of x. All lanes of a warp take part.
-    __device__ __forceinline__ void store(void *to, int64_t pitch, int64_t vector, int64_t n,
+    __device__ __forceinline__ void store(void *to, int64_t pitch, int vector, int n,
                                           const float (&z)[kVec]) const
     {
-        T *first = static_cast<T *>(to) + row * pitch + vector * kVec;
+        T *first = static_cast<T *>(to) + row * pitch + (int64_t)vector * kVec;
         if (kIsAligned || !args.by_elements)
             put_vector<T, kIsAligned>(first, threads, thread, n, z);
         else
@@ -229,7 +229,7 @@ struct staged_row {
     __device__ __forceinline__ void
     store_codes(int64_t vector, int64_t n, const shared_divisor &divisor, float (&y)[1][kVec]) const
     {
-        uint8_t *to = static_cast<uint8_t *>(args.y) + row * args.y_pitch + vector * kVec;
+        uint8_t *to = static_cast<uint8_t *>(args.y) + row * args.y_pitch + (int64_t)vector * kVec;
         divide_all(y, {divisor});
         const fp8_codes<kVec> codes =
             args.is_e5m2 ? fp8_codes_of<true>(y[0]) : fp8_codes_of<false>(y[0]);
@@ -238,43 +238,89 @@ struct staged_row {
         else if (n > 0)
             store_fp8(to, codes);
     }
-    // Vectors first, first + step, ... before end. Neighbours have neighbouring ones, and all lanes
-    // of a warp go round equally often.
-    __device__ __forceinline__ void write(int64_t first, int64_t end, int step,
-                                          const row_scale &scale,
-                                          const shared_divisor &divisor) const
+    __device__ __forceinline__ void store_sum_of(int vector, int n, const float (&z)[kVec]) const
+    {
+        if constexpr (K::kAdds)
+            store(args.residual_out, args.residual_out_pitch, vector, n, z);
+    }
+    // f(vector, n) of vectors first, first + step, ... before last; n: how many elements of the row
+    // are left, 0 behind its end. Neighbours have neighbouring vectors, and all lanes of a warp go
+    // round equally often.
+    template <typename F>
+    __device__ __forceinline__ void for_each(int first, int last, int step, const F &f) const
     {
 #pragma unroll 1
-        for (int64_t vector = first; __any_sync(0xFFFFFFFFu, vector < end); vector += step) {
-            float y[1][kVec] = {}, z[kVec] = {};
-            int64_t n = vector < end ? left(vector) : 0;
+        for (int vector = first; __any_sync(0xFFFFFFFFu, vector < last); vector += step)
+            f(vector, vector < last ? left(vector) : 0);
+    }
+    // The largest result; all of them wait where there is room, and sums are stored.
+    __device__ __forceinline__ float take(int first, int last, int step,
+                                          const row_scale &scale) const
+    {
+        float most = 0;
+        for_each(first, last, step, [&](int vector, int n) {
+            float y[kVec] = {}, z[kVec] = {};
             if (n > 0)
+                finish(vector, scale, z, y);
+            most = largest_of(most, y);
+            if (args.is_staged)
+                store_sum_of(vector, n, z);
+            if (args.is_staged && n > 0)
+                put(vector, y);
+        });
+        return most;
+    }
+    __device__ __forceinline__ void write_codes(int first, int last, int step,
+                                                const row_scale &scale,
+                                                const shared_divisor &divisor) const
+    {
+        const bool has_taken = kFindsLargest<K> && args.is_staged;
+        for_each(first, last, step, [&](int vector, int n) {
+            float y[1][kVec] = {}, z[kVec] = {};
+            if (n > 0 && has_taken)
+                get_staged(vector, y[0]);
+            else if (n > 0)
                 finish(vector, scale, z, y[0]);
-            if constexpr (K::kAdds)
-                store(args.residual_out, args.residual_out_pitch, vector, n, z);
-            if constexpr (K::kSink == kToFloats)
-                store(args.y, args.y_pitch, vector, n, y[0]);
-            else
-                store_codes(vector, n, divisor, y);
-        }
+            if (!has_taken)
+                store_sum_of(vector, n, z);
+            store_codes(vector, n, divisor, y);
+        });
+    }
+    __device__ __forceinline__ void write_floats(const row_scale &scale) const
+    {
+        for_each(thread, end, threads, [&](int vector, int n) {
+            float y[kVec] = {}, z[kVec] = {};
+            if (n > 0)
+                finish(vector, scale, z, y);
+            store_sum_of(vector, n, z);
+            store(args.y, args.y_pitch, vector, n, y);
+        });
+    }
+    __device__ __forceinline__ void write_row(const row_scale &scale) const
+    {
+        __shared__ float partial[32];
+        float most = take(thread, end, threads, scale);
+        float of_row = scale_for(args, largest_in_group(most, partial, threads));
+        if (thread == 0 && end > 0)
+            args.scales[row] = of_row;
+        write_codes(thread, end, threads, scale, divisor_of(of_row));
     }
     // Group by group, each by as many threads as it has vectors, at most a warp, or all that the
     // row has.
     __device__ __forceinline__ void write_groups(const row_scale &scale) const
     {
-        int group_vectors = 1 << args.group_shift;
-        int lanes = min(group_vectors, threads);
-        for (int64_t turn = 0; turn < args.n_groups; turn += threads / lanes) {
-            int64_t group = turn + thread / lanes;
-            int64_t first = group * group_vectors + thread % lanes,
-                    end = (group + 1) * group_vectors;
-            if (hidden == 0 || group >= args.n_groups)
-                end = 0; // nothing to do, but every lane of a warp takes part
-            float most = largest_in_group(largest(first, end, lanes, scale), nullptr, lanes);
-            float group_scale = scale_for(args, most);
-            if (thread % lanes == 0 && end > 0)
-                *scale_of_group(args, row, group) = group_scale;
-            write(first, end, lanes, scale, divisor_of(group_scale));
+        const int group_vectors = 1 << args.group_shift;
+        const int lanes = min(group_vectors, threads);
+        __syncwarp(); // a group's vectors may be other threads'
+        for (int turn = 0; turn < args.n_groups; turn += threads / lanes) {
+            int group = turn + thread / lanes, first = group * group_vectors + thread % lanes;
+            bool is_there = end > 0 && group < args.n_groups;
+            int last = is_there ? (group + 1) * group_vectors : 0; // every lane takes part
+            float most = largest_in_group(take(first, last, lanes, scale), nullptr, lanes);
+            float of_group = scale_for(args, most);
+            if (thread % lanes == 0 && is_there)
+                *scale_of_group(args, row, group) = of_group;
+            write_codes(first, last, lanes, scale, divisor_of(of_group));
         }
     }
 };
@@ -286,22 +332,16 @@ __global__ void __launch_bounds__(1024)
     let_next_start();
     wait_for_previous();
     int threads = args.threads_per_row, thread = threadIdx.x % threads;
-    int64_t in_block = threadIdx.x / threads;
     const staged_row<K, kIsAligned> row(
-        args, (int64_t)blockIdx.x * (blockDim.x / threads) + in_block, thread, threads);
-    int64_t end = row.hidden > 0 ? row.n_vectors() : 0;
+        args, (int64_t)blockIdx.x * (blockDim.x / threads) + threadIdx.x / threads, thread,
+        threads);
     row_scale scale = row.find_scale();
-    if constexpr (K::kSink == kToFp8PerGroup) {
-        __syncwarp(); // a group's vectors may be other threads'
+    if constexpr (K::kSink == kToFp8PerGroup)
         row.write_groups(scale);
-    } else if constexpr (K::kSink == kToFp8PerRow) {
-        __shared__ float partial[32];
-        float most = row.largest(thread, end, threads, scale);
-        float of_row = scale_for(args, largest_in_group(most, partial, threads));
-        if (thread == 0 && end > 0)
-            args.scales[row.row] = of_row;
-        row.write(thread, end, threads, scale, divisor_of(of_row));
-    } else {
-        row.write(thread, end, threads, scale, args.divisor);
-    }
+    else if constexpr (K::kSink == kToFp8PerRow)
+        row.write_row(scale);
+    else if constexpr (K::kSink == kToFp8)
+        row.write_codes(thread, row.end, threads, scale, args.divisor);
+    else
+        row.write_floats(scale);
 }
