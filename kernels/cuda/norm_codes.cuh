@@ -321,7 +321,7 @@ static enum roped_status launch_codes(norm_codes_args args, struct roped_queue *
     using T = typename K::T;
     norm_args &norm = args.norm;
     const int64_t vectors = vectors_of<K>(&norm);
-    int threads = 1024, kept = 0; // vectors of a thread, where it keeps them
+    int threads = wide_threads(vectors), kept = 0; // vectors of a thread, where it keeps them
     norm.sums_in_double = vectors > kMostFloatVectors;
     if (vectors <= kMostVectors) {
         enum roped_status status = with_row_shape(vectors, [&](auto shape) {

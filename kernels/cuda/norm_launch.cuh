@@ -364,6 +364,13 @@ struct row_shape {
 constexpr int64_t kMostVectors = 4096;                  // of a row that registers hold
 constexpr int64_t kMostFloatVectors = 4 * kMostVectors; // whose squares float32 adds up
 
+// Threads of a wider row: two blocks of 640 find room on a multiprocessor, as two rows of up to 112
+// KiB do in its shared memory.
+static inline int wide_threads(int64_t vectors)
+{
+    return vectors <= 7168 ? 640 : 1024;
+}
+
 // launch(row_shape) for rows of so many vectors of 16 bytes, at most kMostVectors: two to four
 // loads in flight per thread, and a block as small as that allows, for its barrier is what a single
 // row waits for. 4,096 of bfloat16 are 512 vectors: 256 threads with two each.
@@ -434,7 +441,7 @@ static enum roped_status launch_norm(struct norm_args *args, bool is_aligned,
             return launch_rows<K, shape.kThreads, shape.kVectors>(args, is_aligned, queue, err);
         });
     args->sums_in_double = vectors > kMostFloatVectors;
-    return launch_staged<K>(args, is_aligned, 1024, queue, err);
+    return launch_staged<K>(args, is_aligned, wide_threads(vectors), queue, err);
 }
 
 // Is a sum more than x + residual?

@@ -58,7 +58,7 @@ static enum roped_status launch_pair_kind(struct pair_args *args, struct roped_q
     const int64_t vectors = vectors_of<K>(norm);
     if (vectors > kMostVectors) {
         norm->sums_in_double = vectors > kMostFloatVectors;
-        return launch_pair_reread<K>(args, is_aligned, 1024, queue, err);
+        return launch_pair_reread<K>(args, is_aligned, wide_threads(vectors), queue, err);
     }
     return with_row_shape(vectors, [&](auto shape) {
         if (is_aligned && norm->weight_kind <= kWeightSame)
