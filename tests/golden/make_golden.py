@@ -80,6 +80,8 @@ def draw_cases() -> list[Case]:
         norm_pairs.draw_norm_pairs,
         norms.draw_sums,
         codes.draw_coded_activations,
+        norms.draw_any_sums,
+        norms.draw_heads,
     ):
         generator.set_state(state)  # further groups begin here, so each may change alone
         cases += draw()

@@ -44,6 +44,7 @@ __device__ __forceinline__ void reread_vector(const norm_args &args, int64_t row
     any_weights<typename K::T, kIsAligned>(args, args.weight, 1.0f, vector, gain);
     add_bias(args, gain);
     unpack_sum<K>(args, raw, 0, y);
+    round_stored<K>(args, y);
     if (kIsNarrow && args.rounds_product)
         finish_vector<K, kIsNarrow>(args, gain, scale, y);
     else
