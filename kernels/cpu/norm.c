@@ -15,12 +15,12 @@ struct norm_loop {
     struct code_target codes;   /* where y has other codes than FP8 */
 
     /* Where sums are more than x + residual, or become such codes: rows in
-     * segments, each with room for the exact sums of a batch where those are
-     * normalised. */
+     * segments, each with room for the sums of a batch where others than the
+     * stored are normalised. */
     bool has_terms;
     struct cpu_norm_sum sum;
     int64_t n_segments;
-    float *exact; /* or NULL */
+    void *kept; /* or NULL */
 };
 
 /*
@@ -110,8 +110,8 @@ static void load_normal(const void *of, int64_t row, int64_t first, int64_t n,
 static void code_batch(const struct norm_loop *loop, int64_t row,
                        const struct cpu_norm_rows *rows)
 {
-    const struct normal_rows from = {loop, rows, row,
-                                     loop->exact ? ROPED_F32 : loop->norm.type};
+    const struct normal_rows from = {
+        loop, rows, row, loop->kept ? loop->sum.kept_dtype : loop->norm.type};
     const struct code_source source = {load_normal, &from};
     code_quantize_rows(loop->rows, &loop->codes, &source, row, row + rows->n);
 }
@@ -168,25 +168,26 @@ static void store_sums(const struct norm_loop *loop, struct cpu_norm_rows *rows)
     rows->residual = NULL;
 }
 
-/* The same of sums that are more than x + residual, and of the exact ones where
- * there is room for them. Those that become codes are added up once their s is
- * known: codes may be made from two readings of a row. */
-static void add_terms(const struct norm_loop *loop, int64_t row, float *exact,
+/* The same of sums that are more than x + residual, and of what kept has room
+ * for where that is not what is stored. Those that become codes are added up
+ * once their s is known: codes may be made from two readings of a row. */
+static void add_terms(const struct norm_loop *loop, int64_t row, void *kept,
                       struct cpu_norm_rows *rows)
 {
     const struct cpu_norm_call *call = loop->call;
     const int64_t width = loop->norm.width;
+    const size_t bytes = kept ? roped_dtype_bytes(loop->sum.kept_dtype) : 0;
     for (int64_t i = 0; i < rows->n; i++) {
         const struct cpu_norm_terms terms = {
             .x = row_of(loop, call->x, row + i),
             .residual = row_of(loop, call->residual, row + i),
             .addend = row_of(loop, call->addend, row + i),
             .sum = row_of(loop, call->residual_out, row + i),
-            .exact = exact ? exact + i * width : NULL};
+            .kept = kept ? cpu_at(kept, i * width, bytes) : NULL};
         cpu_norm_sum_row(&loop->sum, &terms);
     }
-    rows->x = exact ? exact : rows->sum;
-    rows->stride.x = exact ? width : rows->stride.sum;
+    rows->x = kept ? kept : rows->sum;
+    rows->stride.x = kept ? width : rows->stride.sum;
     rows->residual = NULL;
 }
 
@@ -198,7 +199,7 @@ static int64_t batch_of(const struct norm_loop *loop)
 }
 
 static void normalize_batches(const struct norm_loop *loop, int64_t begin,
-                              int64_t end, float *exact)
+                              int64_t end, void *kept)
 {
     const struct cpu_norm_call *call = loop->call;
     const struct cpu_norm *norm = &loop->norm;
@@ -220,7 +221,7 @@ static void normalize_batches(const struct norm_loop *loop, int64_t begin,
             .s = s,
         };
         if (loop->has_terms)
-            add_terms(loop, row, exact, &rows);
+            add_terms(loop, row, kept, &rows);
         else if (call->plan->rounds_sum)
             store_sums(loop, &rows);
         if (call->is_centred)
@@ -230,7 +231,7 @@ static void normalize_batches(const struct norm_loop *loop, int64_t begin,
             loop->rows->inverse_rms(norm->from, norm->width, &rows,
                                     call->plan->eps, s);
         if (has_codes(call) && rows.residual)
-            add_terms(loop, row, exact, &rows);
+            add_terms(loop, row, kept, &rows);
         normalize_batch(loop, row, &rows);
     }
 }
@@ -246,9 +247,12 @@ static void normalize_segments(void *context, int64_t begin, int64_t end)
     const int64_t n_rows = loop->call->plan->n_rows;
     const int64_t rows = cpu_ceil_div(n_rows, loop->n_segments);
     const int64_t room = batch_of(loop) * loop->norm.width;
+    const size_t bytes =
+        loop->kept ? roped_dtype_bytes(loop->sum.kept_dtype) : 0;
     for (int64_t i = begin; i < end; i++)
         normalize_batches(loop, i * rows, cpu_smaller(n_rows, (i + 1) * rows),
-                          loop->exact ? loop->exact + i * room : NULL);
+                          loop->kept ? cpu_at(loop->kept, i * room, bytes)
+                                     : NULL);
 }
 
 static bool is_in_place(const struct cpu_norm_call *call)
@@ -309,16 +313,22 @@ void cpu_norm_rows(const struct cpu_norm_call *norm,
             &loop);
 }
 
-/* Exact sums are floats, which nothing else keeps. */
-static enum roped_status take_exact(struct norm_loop *loop,
-                                    struct roped_queue *queue,
-                                    struct roped_error *err)
+/* Exact sums are floats, which nothing else keeps; and a sum that is returned
+ * in F32 may be normalised in the type of x. */
+static enum roped_status take_kept(struct norm_loop *loop,
+                                   struct roped_queue *queue,
+                                   struct roped_error *err)
 {
-    void *exact;
+    const enum roped_dtype dtype =
+        loop->call->plan->rounds_sum ? loop->sum.dtype : ROPED_F32;
+    void *kept;
+    loop->sum.kept_dtype = dtype;
+    if (loop->has_terms)
+        loop->norm.from = dtype;
     const int64_t n = loop->n_segments * batch_of(loop) * loop->norm.width;
     enum roped_status status =
-        cpu_scratch(queue, (size_t)n * sizeof *loop->exact, &exact, err);
-    loop->exact = status ? NULL : exact;
+        cpu_scratch(queue, (size_t)n * roped_dtype_bytes(dtype), &kept, err);
+    loop->kept = status ? NULL : kept;
     return status;
 }
 
@@ -328,27 +338,24 @@ enum roped_status cpu_norm_sums(const struct cpu_norm_call *norm,
                                 struct roped_error *err)
 {
     const struct rmsnorm_plan *plan = norm->plan;
-    const enum roped_dtype dtype = norm->x->dtype;
-    const bool has_terms =
-        plan->x_scale != 1 || roped_tensor_given(norm->addend);
+    const enum roped_dtype dtype = norm->x->dtype,
+                           residual_dtype =
+                               norm->residual ? norm->residual->dtype : dtype;
+    const bool has_terms = plan->has_scales || residual_dtype != dtype ||
+                           roped_tensor_given(norm->addend);
     if (!has_terms && !has_codes(norm)) {
         cpu_norm_rows(norm, call, queue);
         return ROPED_OK;
     }
     struct norm_loop loop = loop_of(norm, call, queue);
     loop.has_terms = has_terms;
-    loop.sum = (struct cpu_norm_sum){
-        .rows = loop.rows,
-        .dtype = dtype,
-        .width = plan->hidden,
-        .x_scale = plan->x_scale,
-        .is_rounded = plan->rounds_sum,
-        .is_residual_first = plan->sum_order == RMSNORM_RESIDUAL_FIRST};
+    loop.sum = (struct cpu_norm_sum){.rows = loop.rows,
+                                     .plan = plan,
+                                     .dtype = dtype,
+                                     .residual_dtype = residual_dtype};
     loop.n_segments = cpu_segments(queue, plan->n_rows);
-    if (dtype != ROPED_F32 && !plan->rounds_sum) {
-        if (has_terms)
-            loop.norm.from = ROPED_F32;
-        enum roped_status status = take_exact(&loop, queue, err);
+    if (residual_dtype != dtype || (dtype != ROPED_F32 && !plan->rounds_sum)) {
+        enum roped_status status = take_kept(&loop, queue, err);
         if (status)
             return status;
     }

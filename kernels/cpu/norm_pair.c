@@ -100,6 +100,8 @@ static void finish_group(const struct pair_loop *loop, int64_t group,
         one.x = column_at(loop, loop->of.x, group, 0);
     loop->rows->inverse_rms(gated ? ROPED_F32 : loop->dtype, norm->hidden, &one,
                             norm->eps, &s);
+    if (loop->of.plan->rounds_scale)
+        cpu_round(loop->rows, loop->dtype, &s, 1);
     for (int64_t i = 0; i < norm->hidden; i += CPU_BLOCK) {
         const int64_t n = cpu_smaller(norm->hidden - i, CPU_BLOCK);
         float *z = gated ? gated + i : block;
@@ -196,8 +198,8 @@ enum roped_status cpu_norm_pair(const struct cpu_norm_pair *of,
 {
     const struct norm_pair_plan *plan = of->plan;
     const int64_t bytes = roped_call_bytes(call);
-    const bool is_in_place =
-        of->out->data == of->x->data || of->out->data == of->second->data;
+    const bool is_in_place = of->out->data == of->x->data ||
+                             (of->second && of->out->data == of->second->data);
     struct pair_loop loop = {
         .of = *of,
         .rows = queue->backend->rows,

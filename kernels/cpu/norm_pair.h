@@ -1,5 +1,6 @@
 /*
- * norm_pair.h - RMS norms with a second tensor of rows on the CPU backend.
+ * norm_pair.h - RMS norms with a second tensor of rows on the CPU backend, and
+ * those of heads.
  */
 #ifndef ROPED_CPU_NORM_PAIR_H
 #define ROPED_CPU_NORM_PAIR_H
@@ -9,7 +10,8 @@
 
 struct cpu_norm_pair {
     const struct norm_pair_plan *plan;
-    const struct roped_tensor *x, *second, *weight, *out;
+    const struct roped_tensor *x, *weight, *out;
+    const struct roped_tensor *second; /* NULL with NORM_ALONE */
 };
 
 ROPED_MUST_CHECK enum roped_status cpu_norm_pair(const struct cpu_norm_pair *of,

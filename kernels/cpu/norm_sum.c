@@ -13,65 +13,92 @@ struct block {
     float *z;
 };
 
-static void round_sum(const struct block *block)
+/* A tensor that is added, and what it is multiplied by. */
+struct term {
+    const void *row; /* NULL: there is none */
+    enum roped_dtype dtype;
+    float scale;
+};
+
+static void round_step(const struct block *block, enum roped_dtype dtype,
+                       float *z)
 {
-    if (block->how->is_rounded)
-        cpu_round(block->how->rows, block->how->dtype, block->z, block->n);
+    if (block->how->plan->rounds_sum && dtype != ROPED_F32)
+        cpu_round(block->how->rows, dtype, z, block->n);
 }
 
-static void widen(const struct block *block, float *to, const void *row)
+static void load(const struct block *block, const struct term *term, float *to)
 {
-    const enum roped_dtype dtype = block->how->dtype;
-    block->how->rows->widen(dtype, to,
-                            (const unsigned char *)row +
-                                (size_t)block->first * roped_dtype_bytes(dtype),
-                            block->n);
+    const struct cpu_rows *rows = block->how->rows;
+    const size_t bytes = roped_dtype_bytes(term->dtype);
+    rows->widen(term->dtype, to,
+                (const unsigned char *)term->row + (size_t)block->first * bytes,
+                block->n);
+    if (term->scale == 1)
+        return;
+    rows->scale(to, term->scale, block->n);
+    round_step(block, term->dtype, to);
 }
 
-static void add(const struct block *block, const void *row)
+/* Returns the type that the sum has then. */
+static enum roped_dtype add(const struct block *block, const struct term *term,
+                            enum roped_dtype dtype)
 {
     float other[CPU_BLOCK];
-    widen(block, other, row);
+    load(block, term, other);
     for (int64_t i = 0; i < block->n; i++)
         block->z[i] += other[i];
+    return term->dtype == ROPED_F32 ? ROPED_F32 : dtype;
 }
 
 /* A step is rounded before the next one; the last one as it is stored. */
 static void add_up(const struct block *block, const struct cpu_norm_terms *row)
 {
     const struct cpu_norm_sum *how = block->how;
-    const void *const first =
-        how->is_residual_first ? row->residual : row->addend;
-    const void *const last =
-        how->is_residual_first ? row->addend : row->residual;
-    bool is_step = how->x_scale != 1;
-    widen(block, block->z, row->x);
-    if (is_step)
-        how->rows->scale(block->z, how->x_scale, block->n);
+    const struct rmsnorm_plan *plan = how->plan;
+    const struct term x = {row->x, how->dtype, plan->x_scale},
+                      residual = {row->residual, how->residual_dtype,
+                                  plan->residual_scale},
+                      addend = {row->addend, how->dtype, plan->addend_scale};
+    const bool is_first = plan->sum_order == RMSNORM_RESIDUAL_FIRST;
+    const struct term *const others[] = {is_first ? &residual : &addend,
+                                         is_first ? &addend : &residual};
+    enum roped_dtype dtype = how->dtype;
+    load(block, &x, block->z);
     for (int i = 0; i < 2; i++) {
-        const void *const term = i == 0 ? first : last;
-        if (!term)
+        if (!others[i]->row)
             continue;
-        if (is_step)
-            round_sum(block);
-        add(block, term);
-        is_step = true;
+        dtype = add(block, others[i], dtype);
+        if ((i == 0 && others[1]->row) || plan->sum_scale != 1)
+            round_step(block, dtype, block->z);
     }
+    if (plan->sum_scale != 1)
+        how->rows->scale(block->z, plan->sum_scale, block->n);
+}
+
+/* Elements [first, first + n) of a row of a type. */
+static void store(const struct block *block, enum roped_dtype dtype, void *row)
+{
+    const struct cpu_conversion narrow = {.from = ROPED_F32, .to = dtype};
+    block->how->rows->convert(
+        &narrow, cpu_at(row, block->first, roped_dtype_bytes(dtype)), block->z,
+        block->n);
 }
 
 void cpu_norm_sum_row(const struct cpu_norm_sum *how,
                       const struct cpu_norm_terms *row)
 {
-    const struct cpu_conversion narrow = {.from = ROPED_F32, .to = how->dtype};
-    const size_t bytes = roped_dtype_bytes(how->dtype);
+    const bool keeps_floats = row->kept && how->kept_dtype == ROPED_F32;
     float own[CPU_BLOCK];
-    for (int64_t i = 0; i < how->width; i += CPU_BLOCK) {
-        const struct block block = {.how = how,
-                                    .first = i,
-                                    .n = cpu_smaller(how->width - i, CPU_BLOCK),
-                                    .z = row->exact ? row->exact + i : own};
+    for (int64_t i = 0; i < how->plan->hidden; i += CPU_BLOCK) {
+        const struct block block = {
+            .how = how,
+            .first = i,
+            .n = cpu_smaller(how->plan->hidden - i, CPU_BLOCK),
+            .z = keeps_floats ? (float *)row->kept + i : own};
         add_up(&block, row);
-        how->rows->convert(&narrow, cpu_at(row->sum, i, bytes), block.z,
-                           block.n);
+        store(&block, how->residual_dtype, row->sum);
+        if (row->kept && !keeps_floats)
+            store(&block, how->kept_dtype, row->kept);
     }
 }

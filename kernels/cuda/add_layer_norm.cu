@@ -12,7 +12,7 @@ extern "C" enum roped_status roped_cuda_add_layer_norm(const struct roped_call *
     struct norm_args args =
         norm_args_of(plan, x, &call->in[ADD_LAYER_NORM_WEIGHT], &call->out[ADD_LAYER_NORM_Y]);
     set_bias(&args, x, &call->in[ADD_LAYER_NORM_BIAS]);
-    set_residual(&args, plan, &call->in[ADD_LAYER_NORM_RESIDUAL],
+    set_residual(&args, plan, x, &call->in[ADD_LAYER_NORM_RESIDUAL],
                  &call->out[ADD_LAYER_NORM_RESIDUAL_OUT]);
     set_terms(&args, plan, &call->in[ADD_LAYER_NORM_ADDEND]);
     args.stores_early = true;

@@ -11,7 +11,7 @@ extern "C" enum roped_status roped_cuda_add_rmsnorm(const struct roped_call *cal
     const struct roped_tensor *x = &call->in[ADD_RMSNORM_X];
     struct norm_args args =
         norm_args_of(plan, x, &call->in[ADD_RMSNORM_WEIGHT], &call->out[ADD_RMSNORM_Y]);
-    set_residual(&args, plan, &call->in[ADD_RMSNORM_RESIDUAL],
+    set_residual(&args, plan, x, &call->in[ADD_RMSNORM_RESIDUAL],
                  &call->out[ADD_RMSNORM_RESIDUAL_OUT]);
     set_terms(&args, plan, &call->in[ADD_RMSNORM_ADDEND]);
     if (plan->n_rows == 0)

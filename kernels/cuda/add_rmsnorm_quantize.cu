@@ -13,7 +13,7 @@ extern "C" enum roped_status roped_cuda_add_rmsnorm_quantize(const struct roped_
     const struct roped_tensor *x = &call->in[ADD_RMSNORM_QUANTIZE_X];
     const struct roped_tensor *y = &call->out[ADD_RMSNORM_QUANTIZE_Y];
     struct norm_args args = norm_args_of(&plan->norm, x, &call->in[ADD_RMSNORM_QUANTIZE_WEIGHT], y);
-    set_residual(&args, &plan->norm, &call->in[ADD_RMSNORM_QUANTIZE_RESIDUAL],
+    set_residual(&args, &plan->norm, x, &call->in[ADD_RMSNORM_QUANTIZE_RESIDUAL],
                  &call->out[ADD_RMSNORM_QUANTIZE_RESIDUAL_OUT]);
     set_terms(&args, &plan->norm, &call->in[ADD_RMSNORM_QUANTIZE_ADDEND]);
     const struct roped_tensor *scales = &call->out[ADD_RMSNORM_QUANTIZE_SCALES];

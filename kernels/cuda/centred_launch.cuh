@@ -31,8 +31,8 @@ static enum roped_status launch_centred_rows(kernel_fn<norm_args> *kernel,
 }
 
 template <typename K, int kVectors, bool kIsNarrow>
-static enum roped_status launch_centred_vectors(const struct norm_args &args, int64_t vectors,
-                                                struct roped_queue *queue, struct roped_error *err)
+static enum roped_status launch_centred_held(const struct norm_args &args, int64_t vectors,
+                                             struct roped_queue *queue, struct roped_error *err)
 {
     using plain = centred_config<K, kVectors, kIsNarrow, true>;
     using kept = centred_config<K, kVectors, kIsNarrow, true, true>;
@@ -48,6 +48,19 @@ static enum roped_status launch_centred_vectors(const struct norm_args &args, in
     if (passes_l2(moved_bytes<K>(&args), queue))
         return launch_centred_rows<kept>(centred_kernel<K, kept>, args, vectors, queue, err);
     return launch_centred_rows<plain>(centred_kernel<K, plain>, args, vectors, queue, err);
+}
+
+// Any sum, and heads, are read again, by as many threads as would hold them.
+template <typename K, int kVectors, bool kIsNarrow>
+static enum roped_status launch_centred_vectors(const struct norm_args &args, int64_t vectors,
+                                                struct roped_queue *queue, struct roped_error *err)
+{
+    using any = centred_config<K, kVectors, kIsNarrow, false>;
+    if constexpr (K::kIsAny || K::kHasHeads)
+        return launch_centred_rows<any>(centred_terms_kernel<K, any::kIsBlock>, args, vectors,
+                                        queue, err);
+    else
+        return launch_centred_held<K, kVectors, kIsNarrow>(args, vectors, queue, err);
 }
 
 // Two vectors for each thread; three where they make one warp of two that would idle, and more
@@ -75,6 +88,9 @@ template <typename T, bool kAdds>
 static enum roped_status launch_centred(const struct norm_args &args, bool rounds_sum,
                                         struct roped_queue *queue, struct roped_error *err)
 {
+    if constexpr (kAdds)
+        if (is_any(&args))
+            return launch_kind<norm_kind<T, kFromAny, kToFloats>>(args, queue, err);
     if constexpr (kAdds)
         if (has_terms(&args))
             return launch_kind<norm_kind<T, kFromTerms, kToFloats>>(args, queue, err);

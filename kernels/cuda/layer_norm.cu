@@ -7,15 +7,23 @@ extern "C" enum roped_status roped_cuda_layer_norm(const struct roped_call *call
                                                    struct roped_queue *queue,
                                                    struct roped_error *err)
 {
-    const struct rmsnorm_plan *plan = reinterpret_cast<const struct rmsnorm_plan *>(call->plan);
+    const struct heads_norm_plan *of = reinterpret_cast<const struct heads_norm_plan *>(call->plan);
+    const struct rmsnorm_plan *plan = &of->norm;
     const struct roped_tensor *x = &call->in[LAYER_NORM_X];
     struct norm_args args =
         norm_args_of(plan, x, &call->in[LAYER_NORM_WEIGHT], &call->out[LAYER_NORM_Y]);
     set_bias(&args, x, &call->in[LAYER_NORM_BIAS]);
+    args.heads = of->heads;
+    if (of->heads > 1) {
+        args.x_pitch = row_stride(x, plan->hidden * of->heads);
+        args.y_pitch = row_stride(&call->out[LAYER_NORM_Y], plan->hidden * of->heads);
+    }
     if (plan->n_rows == 0)
         return ROPED_OK;
     return with_float_type(x->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
+        if (of->heads > 1)
+            return launch_kind<norm_kind<T, kFromHeads, kToFloats>>(args, queue, err);
         return launch_centred<T, false>(args, false, queue, err);
     });
 }

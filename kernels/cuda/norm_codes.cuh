@@ -17,10 +17,10 @@ struct norm_codes_args {
     quantize_args codes;
 };
 
-// Where a row comes from: sums of every kind are sums of terms. As with FP8, it is known only at
-// run time whether the result is rounded, which no other sink has instructions for.
-template <typename T, bool kAdds>
-using coded_norm = norm_kind<T, kAdds ? kFromTerms : kFromX, kToFp8>;
+// Where a row comes from: sums are sums of terms, or any. As with FP8, it is known only at run time
+// whether the result is rounded, which no other sink has instructions for.
+template <typename T, norm_source kFrom>
+using coded_norm = norm_kind<T, kFrom, kToFp8>;
 
 // ------------------------------------------------------------------------------------ kernels
 
@@ -332,7 +332,7 @@ static enum roped_status launch_codes(norm_codes_args args, struct roped_queue *
         if (status)
             return status;
     }
-    if (!has_vectors<T>(&norm, 1) || !has_packets<T>(args.codes))
+    if (K::kIsAny || !has_vectors<T>(&norm, 1) || !has_packets<T>(args.codes))
         kept = 0;
     if (kept > 0 && threads > kMostThreads) {
         threads /= 2;
@@ -343,9 +343,11 @@ static enum roped_status launch_codes(norm_codes_args args, struct roped_queue *
     while (args.codes.n_tiles > 1 && K::kVec << args.codes.tile_shift < args.codes.tile_width)
         args.codes.tile_shift++;
     const int block = staged_block(threads), rows = block / threads;
-    kernel_fn<norm_codes_args> *kernel = kept == 2   ? codes_kernel_of<K, 2>(args.codes)
-                                         : kept == 4 ? codes_kernel_of<K, 4>(args.codes)
-                                                     : norm_codes_staged_kernel<K>;
+    kernel_fn<norm_codes_args> *kernel = norm_codes_staged_kernel<K>;
+    if constexpr (!K::kIsAny)
+        kernel = kept == 2   ? codes_kernel_of<K, 2>(args.codes)
+                 : kept == 4 ? codes_kernel_of<K, 4>(args.codes)
+                             : kernel;
     int64_t bytes = 0;
     enum roped_status status = ROPED_OK;
     if (kept == 0)
@@ -374,6 +376,10 @@ static enum roped_status launch_norm_codes(const struct norm_args &norm,
     if (status)
         return status;
     return with_float_type(x->dtype, [&](auto tag) {
-        return launch_codes<coded_norm<typename decltype(tag)::type, kAdds>>(args, queue, err);
+        using T = typename decltype(tag)::type;
+        if constexpr (kAdds)
+            if (is_any(&norm))
+                return launch_codes<coded_norm<T, kFromAny>>(args, queue, err);
+        return launch_codes<coded_norm<T, kAdds ? kFromTerms : kFromX>>(args, queue, err);
     });
 }

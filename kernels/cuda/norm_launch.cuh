@@ -404,7 +404,7 @@ template <typename K, int kThreads, int kVectors>
 static enum roped_status launch_terms(struct norm_args *args, bool is_aligned,
                                       struct roped_queue *queue, struct roped_error *err)
 {
-    if constexpr (K::kSink == kToFloats && kThreads * kVectors <= 2048) {
+    if constexpr (K::kSink == kToFloats && kThreads * kVectors <= 2048 && !K::kIsAny) {
         using few = norm_config<K, kThreads, kVectors, kWeightInKind, false>;
         using many =
             gathered<few, norm_config<K, kThreads / 2, kVectors * 2, kWeightInKind, false, 2>>;
@@ -450,12 +450,22 @@ static inline bool has_terms(const struct norm_args *args)
     return args->x_scale != 1 || args->addend;
 }
 
+// And more than what models have most often?
+static inline bool is_any(const struct norm_args *args)
+{
+    return args->residual_scale != 1 || args->addend_scale != 1 || args->sum_scale != 1 ||
+           args->residual_is_float;
+}
+
 // From x, or from a sum: rounded or not, kernels of their own, so that neither has the other's
 // instructions. A sum of float is the one that is stored.
 template <typename T, bool kAdds, norm_sink kTo>
 static enum roped_status launch_source(struct norm_args *args, bool is_aligned, bool rounds_sum,
                                        struct roped_queue *queue, struct roped_error *err)
 {
+    if constexpr (kAdds)
+        if (is_any(args))
+            return launch_norm<norm_kind<T, kFromAny, kTo>>(args, is_aligned, queue, err);
     if constexpr (kAdds)
         if (has_terms(args))
             return launch_norm<norm_kind<T, kFromTerms, kTo>>(args, is_aligned, queue, err);
@@ -499,7 +509,7 @@ static inline struct norm_args norm_args_of(const struct rmsnorm_plan *plan,
     args.hidden = plan->hidden;
     args.x_pitch = args.residual_pitch = args.residual_out_pitch = pitch_of(plan, x);
     args.addend_pitch = args.x_pitch;
-    args.x_scale = 1;
+    args.x_scale = args.residual_scale = args.addend_scale = args.sum_scale = 1;
     args.y_pitch = pitch_of(plan, y);
     args.eps = plan->eps;
     args.weight_bias = plan->weight_bias;
@@ -512,12 +522,13 @@ static inline struct norm_args norm_args_of(const struct rmsnorm_plan *plan,
 
 // What is added to x, and where the sum goes.
 static inline void set_residual(struct norm_args *args, const struct rmsnorm_plan *plan,
-                                const struct roped_tensor *residual,
+                                const struct roped_tensor *x, const struct roped_tensor *residual,
                                 const struct roped_tensor *residual_out)
 {
     args->residual = residual->data;
     args->residual_end = whole_end(residual->data, roped_tensor_span(residual));
     args->residual_pitch = pitch_of(plan, residual);
+    args->residual_is_float = residual->dtype != x->dtype;
     args->residual_out = residual_out->data;
     args->residual_out_pitch = pitch_of(plan, residual_out);
 }
@@ -527,6 +538,9 @@ static inline void set_terms(struct norm_args *args, const struct rmsnorm_plan *
                              const struct roped_tensor *addend)
 {
     args->x_scale = plan->x_scale;
+    args->residual_scale = plan->residual_scale;
+    args->addend_scale = plan->addend_scale;
+    args->sum_scale = plan->sum_scale;
     args->rounds_sum = plan->rounds_sum;
     args->residual_first = plan->sum_order == RMSNORM_RESIDUAL_FIRST;
     if (!roped_tensor_given(addend))

@@ -61,8 +61,9 @@ static enum roped_status launch_pair_kind(struct pair_args *args, struct roped_q
         return launch_pair_reread<K>(args, is_aligned, wide_threads(vectors), queue, err);
     }
     return with_row_shape(vectors, [&](auto shape) {
-        if (is_aligned && norm->weight_kind <= kWeightSame)
-            return launch_pair_rows<K, shape.kThreads, shape.kVectors>(args, queue, err);
+        if constexpr (K::kAdds)
+            if (is_aligned && norm->weight_kind <= kWeightSame)
+                return launch_pair_rows<K, shape.kThreads, shape.kVectors>(args, queue, err);
         const int threads = staged_threads<K, shape.kThreads, shape.kVectors>(norm);
         return launch_pair_reread<K>(args, is_aligned, threads, queue, err);
     });
@@ -96,16 +97,20 @@ launch_pair(const struct norm_pair_plan *plan, const struct roped_tensor *x,
                           "call: %lld groups in a row, expected at most %lld on this device",
                           (long long)plan->n_groups, (long long)kMostPackets);
     args.norm = norm_args_of(&plan->norm, x, weight, out);
-    args.norm.residual = second->data;
     args.norm.x_pitch = pair_pitch(plan, x);
     args.norm.y_pitch = pair_pitch(plan, out);
-    args.norm.residual_pitch = pair_pitch(plan, second);
+    args.norm.residual_pitch = args.norm.x_pitch;
+    if (kPair != NORM_ALONE) {
+        args.norm.residual = second->data;
+        args.norm.residual_pitch = pair_pitch(plan, second);
+    }
     args.norm.residual_out_pitch = args.norm.y_pitch; // no such tensor
     args.n_groups = (uint32_t)plan->n_groups;
     args.to_row = index_divisor(plan->n_groups);
     args.weight_bytes = weight_bytes_of(plan);
     args.activation = plan->activation;
     args.rounds_norm = plan->rounds_norm;
+    args.rounds_scale = plan->rounds_scale;
     return with_float_type(x->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         enum roped_status status = ROPED_OK;
@@ -115,8 +120,9 @@ launch_pair(const struct norm_pair_plan *plan, const struct roped_tensor *x,
             part.norm.n_rows = (n_rows - row < most ? n_rows - row : most) * plan->n_groups;
             part.norm.x = static_cast<const T *>(args.norm.x) + row * args.norm.x_pitch;
             part.norm.y = static_cast<T *>(args.norm.y) + row * args.norm.y_pitch;
-            part.norm.residual =
-                static_cast<const T *>(args.norm.residual) + row * args.norm.residual_pitch;
+            if (kPair != NORM_ALONE)
+                part.norm.residual =
+                    static_cast<const T *>(args.norm.residual) + row * args.norm.residual_pitch;
             status = launch_pair_kind<pair_kind<T, kPair>>(&part, queue, err);
         }
         return status;

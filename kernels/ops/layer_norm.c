@@ -7,10 +7,15 @@
 
 static enum roped_status plan(struct roped_call *call, struct roped_error *err)
 {
-    struct rmsnorm_plan *plan = (void *)call->plan;
+    const struct heads_norm_params *params = (const void *)call->params;
+    struct heads_norm_plan *plan = (void *)call->plan;
     (void)err;
-    *plan = norm_plan((const void *)call->params, &call->in[LAYER_NORM_X],
-                      &call->in[LAYER_NORM_WEIGHT]);
+    *plan = (struct heads_norm_plan){
+        .norm = norm_plan(&params->norm, &call->in[LAYER_NORM_X],
+                          &call->in[LAYER_NORM_WEIGHT]),
+        .heads = params->heads};
+    plan->norm.n_rows *= plan->heads;
+    plan->norm.hidden /= plan->heads;
     return ROPED_OK;
 }
 
@@ -18,7 +23,7 @@ static enum roped_status plan(struct roped_call *call, struct roped_error *err)
 const struct roped_op roped_op_layer_norm = {
     .name = "layer_norm",
     .since = "0.1",
-    .summary = "y = (x - mean) / sqrt(variance + eps) * (weight_bias + weight) + bias, row by row",
+    .summary = "y = (x - mean) / sqrt(variance + eps) * (weight_bias + weight) + bias, row by row, or head by head",
     .type = {{"T", ROPED_FLOATS}, NORM_WEIGHT_TYPE},
     .in = {
         [LAYER_NORM_X] = {"x", "T", "...rows h", ROPED_STRIDED, .doc = "rows to normalise"},
@@ -28,13 +33,15 @@ const struct roped_op roped_op_layer_norm = {
     .out = {
         [LAYER_NORM_Y] = {"y", "T", "...rows h", ROPED_STRIDED, .in_place = "x", .doc = "the rows, normalised"},
     },
-    .params_bytes = sizeof(struct rmsnorm_params),
+    .params_bytes = sizeof(struct heads_norm_params),
     .angles_offset = ROPED_NO_ANGLES,
-    .param = {LAYER_NORM_PARAMS},
+    .param = {LAYER_NORM_PARAMS, NORM_HEADS_PARAM},
     .rows = "rows",
     .tokens = "rows",
     .widths = "h",
+    .rule = norm_heads_rule,
+    .rule_doc = norm_heads_rule_doc,
     .plan = plan,
-    .plan_bytes = sizeof(struct rmsnorm_plan),
+    .plan_bytes = sizeof(struct heads_norm_plan),
 };
 /* clang-format on */

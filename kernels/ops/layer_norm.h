@@ -1,8 +1,8 @@
 /*
  * layer_norm.h - ports of layer_norm, row by row:
  * y = (x - mean(x)) / sqrt(variance + eps) * (weight_bias + weight) + bias,
- * with the variance as the mean of (x - mean(x))^2. Parameters and plan are
- * those of rmsnorm.
+ * with the variance as the mean of (x - mean(x))^2. Parameters are
+ * those of rmsnorm, with its heads.
  */
 #ifndef ROPED_OPS_LAYER_NORM_H
 #define ROPED_OPS_LAYER_NORM_H
@@ -11,5 +11,10 @@
 
 enum { LAYER_NORM_X, LAYER_NORM_WEIGHT, LAYER_NORM_BIAS };
 enum { LAYER_NORM_Y };
+
+struct heads_norm_plan {
+    struct rmsnorm_plan norm; /* its rows are heads */
+    int64_t heads;            /* of a row */
+};
 
 #endif

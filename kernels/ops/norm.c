@@ -25,8 +25,28 @@ struct rmsnorm_plan norm_plan(const struct rmsnorm_params *params,
             params->sum_rounding == RMSNORM_SUM_TYPE && x->dtype != ROPED_F32,
         .sum_order = params->sum_order,
         .x_scale = (float)params->x_scale,
+        .residual_scale = (float)params->residual_scale,
+        .addend_scale = (float)params->addend_scale,
+        .sum_scale = (float)params->sum_scale,
+        .has_scales = params->x_scale != 1 || params->residual_scale != 1 ||
+                      params->addend_scale != 1 || params->sum_scale != 1,
     };
 }
+
+enum roped_status norm_heads_rule(struct roped_call *call,
+                                  struct roped_error *err)
+{
+    const struct heads_norm_params *params = (const void *)call->params;
+    int64_t width = call->in[0].dims[call->in[0].rank - 1];
+    if (width % params->heads == 0)
+        return ROPED_OK;
+    return roped_fail(err, ROPED_BAD_PARAMETER,
+                      "parameter 'heads': %lld, expected a divisor of h = "
+                      "%lld (set by 'x')",
+                      (long long)params->heads, (long long)width);
+}
+
+const char norm_heads_rule_doc[] = "heads divides h";
 
 /* ------------------------------------------------------------------ codes */
 

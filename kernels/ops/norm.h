@@ -16,6 +16,15 @@
 
 #define NORM_AT(base, member) ((base) + offsetof(struct rmsnorm_params, member))
 
+/* Of rmsnorm and layer_norm: weights of [heads, d] are those of a row of heads
+ * times d columns. */
+#define NORM_HEADS_PARAM \
+    {"heads", ROPED_PARAM_INT, offsetof(struct heads_norm_params, heads), 0, 1, 1, 1 << 30, .doc = "a row is so many heads, each of which is normalised by itself, with its part of the weights"}
+
+/* Of a residual beside rows of type T, and of the sum that is returned. */
+#define NORM_RESIDUAL_TYPE \
+    {"R", ROPED_FLOATS, .beside = "T", .also = ROPED_SET(ROPED_F32)}
+
 /* Parameters, for a struct that has a struct rmsnorm_params at offset base. */
 #define NORM_PARAMS(base) \
     NORM_PARAMS_ROUNDED(base, "once|hf", "once: at the end, as FlashInfer, SGLang and Gemma; hf: also before the weight product, as Llama and most models of Hugging Face, and vLLM")
@@ -24,12 +33,17 @@
     {"weight_bias", ROPED_PARAM_FLOAT, NORM_AT(base, weight_bias), 0, 0, -FLT_MAX, FLT_MAX, .doc = "added to the weight, where there is one; 1 is the Gemma form"}, \
     {"rounding", ROPED_PARAM_CHOICE, NORM_AT(base, rounding), .choices = roundings, .doc = rounding_doc}
 #define NORM_SUM_PARAM(base) \
-    {"sum_rounding", ROPED_PARAM_CHOICE, NORM_AT(base, sum_rounding), .choices = "once|type", .doc = "once: y is the norm of the float32 sum, as FlashInfer and SGLang; type: of the sum rounded to the type of x, as residual is returned, as Hugging Face and vLLM; x * x_scale and the first of two sums are rounded, too"}, \
-    {"x_scale", ROPED_PARAM_FLOAT, NORM_AT(base, x_scale), 0, 1, -FLT_MAX, FLT_MAX, .doc = "x is multiplied by it before it is added, as Granite's residual_multiplier; addend is not"}, \
+    {"sum_rounding", ROPED_PARAM_CHOICE, NORM_AT(base, sum_rounding), .choices = "once|type", .doc = "once: y is the norm of the float32 sum, as FlashInfer and SGLang; type: of the sum rounded to the type of x, as Hugging Face and vLLM; so is every step before it, but for those with a residual of F32"}, \
+    {"x_scale", ROPED_PARAM_FLOAT, NORM_AT(base, x_scale), 0, 1, -FLT_MAX, FLT_MAX, .doc = "x is multiplied by it before it is added, as Granite's residual_multiplier"}, \
+    {"residual_scale", ROPED_PARAM_FLOAT, NORM_AT(base, residual_scale), 0, 1, -FLT_MAX, FLT_MAX, .doc = "residual is multiplied by it first, as in MiniMax"}, \
+    {"addend_scale", ROPED_PARAM_FLOAT, NORM_AT(base, addend_scale), 0, 1, -FLT_MAX, FLT_MAX, .doc = "addend is multiplied by it first, as in Falcon H1"}, \
+    {"sum_scale", ROPED_PARAM_FLOAT, NORM_AT(base, sum_scale), 0, 1, -FLT_MAX, FLT_MAX, .doc = "the sum is multiplied by it before it is returned and normalised, as Gemma 4's layer_scalar"}, \
     {"sum_order", ROPED_PARAM_CHOICE, NORM_AT(base, sum_order), .choices = "addends_first|residual_first", .doc = "beside addend: addends_first: (x + addend) + residual, as GPT-J, GPT-NeoX, Phi and Falcon; residual_first: (residual + x) + addend, as Cohere"}
 /* The second thing that is added to the residual, an input of these too. */
 #define NORM_ADDEND {"addend", "T", "...rows h", ROPED_STRIDED | ROPED_OPTIONAL, .doc = "what else the block adds, where attention and MLP are parallel"}
-#define NORM_ADDEND_GIVEN(addend) {.with_param = "sum_order", .all = ROPED_INPUT(addend)}
+#define NORM_ADDEND_GIVEN(addend) \
+    {.with_param = "sum_order", .all = ROPED_INPUT(addend)}, \
+    {.with_param = "addend_scale", .all = ROPED_INPUT(addend)}
 /* The same for layer norms. rounding: RMSNORM_ROUND_HF is type. */
 #define LAYER_NORM_PARAMS \
     LAYER_NORM_PARAMS_ROUNDED("once: at the end, as torch.nn.functional.layer_norm; type: also before the weight product and after it, as DeBERTa and Chameleon")
@@ -80,6 +94,13 @@ float norm_weight_bias(const struct rmsnorm_params *params,
 struct rmsnorm_plan norm_plan(const struct rmsnorm_params *params,
                               const struct roped_tensor *x,
                               const struct roped_tensor *weight);
+
+/* Does heads divide the width of x? Parameters of the call are struct
+ * heads_norm_params, and x is its first input. */
+ROPED_MUST_CHECK enum roped_status norm_heads_rule(struct roped_call *call,
+                                                   struct roped_error *err);
+
+extern const char norm_heads_rule_doc[];
 
 /* Norms into codes: parameters and plan of the call are those of
  * rmsnorm_quantize; x, weight and global_scale are ports. */

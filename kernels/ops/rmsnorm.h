@@ -1,6 +1,11 @@
 /*
  * rmsnorm.h - ports, parameters and plan of rmsnorm:
- * y = x * rsqrt(mean(x^2) + eps) * (weight_bias + weight), row by row.
+ * y = x * rsqrt(mean(x^2) + eps) * (weight_bias + weight), row by row, or head
+ * by head of a row, each with its part of the weights. The plan of rmsnorm
+ * itself is struct norm_pair_plan.
+ *
+ * A residual may be F32 beside a narrower x: what is added to it is not rounded
+ * then, nor is the sum that is returned.
  */
 #ifndef ROPED_OPS_RMSNORM_H
 #define ROPED_OPS_RMSNORM_H
@@ -14,20 +19,22 @@ enum { RMSNORM_Y };
 enum rmsnorm_rounding {
     RMSNORM_ROUND_ONCE, /* at the end, into the type of y */
     RMSNORM_ROUND_HF,   /* before the weight product too */
-    RMSNORM_ROUND_TYPE  /* and after it: y of FP8 */
+    RMSNORM_ROUND_TYPE, /* and after it: y of FP8 */
+    RMSNORM_ROUND_SCALE = RMSNORM_ROUND_TYPE /* of rmsnorm: as HF, and 1 / rms
+                                                before its product with x */
 };
 
 /* Of which sum the norm is, where x + residual is normalised. */
 enum rmsnorm_sum_rounding {
     RMSNORM_SUM_ONCE, /* the float32 sum */
-    RMSNORM_SUM_TYPE  /* the sum as it is returned, in the type of x; with
-                         x_scale or an addend every step is rounded to it */
+    RMSNORM_SUM_TYPE  /* the sum, rounded to the type of x; every step is
+                         rounded to it, but for those in F32 */
 };
 
 /* What is added first, where there is an addend. */
 enum rmsnorm_sum_order {
-    RMSNORM_ADDENDS_FIRST, /* (x_scale * x + addend) + residual */
-    RMSNORM_RESIDUAL_FIRST /* (residual + x_scale * x) + addend */
+    RMSNORM_ADDENDS_FIRST, /* (x + addend) + residual, each times its scale */
+    RMSNORM_RESIDUAL_FIRST /* (residual + x) + addend */
 };
 
 struct rmsnorm_params {
@@ -37,7 +44,14 @@ struct rmsnorm_params {
     int32_t sum_rounding; /* enum rmsnorm_sum_rounding; of the adding norms */
     int32_t sum_order;    /* enum rmsnorm_sum_order; likewise */
     int32_t reserved;
-    double x_scale; /* likewise */
+    double x_scale, residual_scale, addend_scale; /* likewise */
+    double sum_scale;                             /* likewise, of their sum */
+};
+
+/* Of rmsnorm and layer_norm. */
+struct heads_norm_params {
+    struct rmsnorm_params norm;
+    int64_t heads; /* of a row */
 };
 
 struct rmsnorm_plan {
@@ -49,7 +63,9 @@ struct rmsnorm_plan {
     int32_t weight_dtype; /* enum roped_dtype; ROPED_NO_DTYPE: weight is 1 */
     int32_t rounds_sum;   /* bool: RMSNORM_SUM_TYPE, and x is not F32 */
     int32_t sum_order;    /* enum rmsnorm_sum_order */
-    float x_scale;        /* of the adding norms */
+    /* of the adding norms: what their tensors and the sum are multiplied by */
+    float x_scale, residual_scale, addend_scale, sum_scale;
+    int32_t has_scales; /* bool: one of them is not 1 */
     int32_t reserved;
 };
 

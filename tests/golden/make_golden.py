@@ -81,6 +81,8 @@ def draw_cases() -> list[Case]:
         norms.draw_sums,
         codes.draw_coded_activations,
         norms.draw_coded_norms,
+        norms.draw_any_sums,
+        norms.draw_heads,
     ):
         generator.set_state(state)  # further groups begin here, so each may change alone
         cases += draw()

@@ -75,6 +75,22 @@ SUMS = [
     ("parallel", "add_layer_norm", {"sum_order": "addends_first"}, ("addend", "weight", "bias")),
 ]
 
+# The same with more scales, and with a residual of float32
+ANY_SUMS = [
+    ("minimax", "add_rmsnorm", {"sum_rounding": "type", "x_scale": "0.78", "residual_scale": "0.22"}, ("weight",)),
+    ("gemma4", "add_rmsnorm", {"sum_rounding": "type", "sum_scale": "0.0703125"}, ("weight",)),
+    ("falcon_h1", "add_rmsnorm", {"sum_rounding": "type", "x_scale": "0.36", "addend_scale": "1.7"}, ("addend", "weight")),
+    ("mamba", "add_rmsnorm", {"sum_rounding": "type"}, ("weight",)),
+    ("every_scale", "add_layer_norm", {"x_scale": "0.5", "residual_scale": "-3", "sum_scale": "0.3"}, ("weight", "bias")),
+]
+
+# Norms of heads, which have weights of their own; and of 1 / rms in the type of x
+HEADS = [
+    ("rmsnorm_heads", {"heads": "4"}, ("weight",)),
+    ("layer_norm_heads", {"heads": "4"}, ("weight", "bias")),
+    ("layer_norm_heads_alone", {"heads": "10"}, ("weight",)),
+]
+
 # Layer norms: name, parameters, tensors that are left out; and widths and rows
 LAYER_NORMS = [
     ("weight_bias", {"eps": "1e-05", "weight_bias": "1.0"}, ()),
@@ -233,6 +249,33 @@ def draw_sums() -> Iterator[Case]:
         yield case
 
 
+def draw_any_sums() -> Iterator[Case]:
+    for name, op, parameters, others in ANY_SUMS:
+        for dtype in ("f32", "f16", "bf16"):
+            case = Case(f"{op}_of_any", f"{op}_{name}_{dtype}", {"op": op, "eps": "1e-05", **parameters}, {})
+            keys = ("x", "residual", *others)
+            while not case.inputs or not is_firm_sum(case):
+                inputs = {key: randn(200) if key in ("weight", "bias") else randn(3, 200) * 3 + 1 for key in keys}
+                case.inputs = {key: x.to(TYPES[dtype]) for key, x in inputs.items()}
+                if name == "mamba":
+                    case.inputs["residual"] = randn(3, 200) * 3
+            yield case
+
+
+def draw_heads() -> Iterator[Case]:
+    for name, parameters, others in HEADS:
+        for dtype in ("f32", "f16", "bf16"):
+            inputs = {"x": randn(3, 120) * 3 + 1} | {key: randn(120) for key in others}
+            inputs = {key: x.to(TYPES[dtype]) for key, x in inputs.items()}
+            op = name.partition("_heads")[0]
+            yield Case(f"{op}_of_heads", f"{name}_{dtype}", {"op": op, "eps": "1e-05", **parameters}, inputs)
+    for dtype in ("f16", "bf16"):
+        case = Case("rmsnorm_of_scale", f"rmsnorm_deepseek_v4_{dtype}", {"op": "rmsnorm", "eps": "1e-06", "rounding": "scale"}, {})
+        while not case.inputs or not is_firm_scale(case):
+            case.inputs = {"x": (randn(3, 128) * 3).to(TYPES[dtype]), "weight": randn(128).to(TYPES[dtype])}
+        yield case
+
+
 def draw_norm_gradients(op: str, mean: float) -> Iterator[Case]:
     """Of a norm without a weight, with one, with 1 + weight, and of the norm of a sum."""
     for form, others, parameters in NORM_GRADIENTS[op]:
@@ -246,28 +289,34 @@ def draw_norm_gradients(op: str, mean: float) -> Iterator[Case]:
 
 def norm_input(case: Case) -> torch.Tensor:
     """x, or the sum that a model's block makes of it: in float32, or in the type of x where the case says so."""
-    dtype = case.inputs["x"].dtype if "sum_rounding" in case.metadata else torch.float32
-    x, residual, addend = (case.inputs[key].to(dtype) if key in case.inputs else None for key in TERMS)
-    if "x_scale" in case.metadata:
-        x = x * float(case.metadata["x_scale"])
+    x, residual, addend = (case.inputs.get(key) for key in TERMS)
+    if "sum_rounding" not in case.metadata:
+        x, residual, addend = (None if tensor is None else tensor.float() for tensor in (x, residual, addend))
+    scales = [case.metadata.get(f"{name}_scale") for name in (*TERMS, "sum")]
+    x, residual, addend = (
+        tensor if tensor is None or scale is None else tensor * float(scale)
+        for tensor, scale in zip((x, residual, addend), scales)
+    )
     if residual is None:
         return x.float()
     if addend is None:
-        return (residual + x).float()
-    if case.metadata.get("sum_order") == "residual_first":
-        return (residual + x + addend).float()
-    return (x + addend + residual).float()
+        z = residual + x
+    else:
+        z = residual + x + addend if case.metadata.get("sum_order") == "residual_first" else x + addend + residual
+    return (z if scales[3] is None else z * float(scales[3])).float()
 
 
 def norm_of_model(case: Case, slip: float = 1.0) -> Tensors:
     """In float64, times slip, rounded where the model's class rounds; results in the type of x."""
-    z, dtype = norm_input(case), case.inputs["x"].dtype
+    dtype = case.inputs["x"].dtype
+    total = norm_input(case)
+    z = total.to(dtype).float()
     weight = case.inputs["weight"].double() + float(case.metadata.get("weight_bias", 0))
     y = z.double() * slip
     y *= torch.rsqrt(z.double().square().mean(dim=-1, keepdim=True) + float(case.metadata["eps"]))
     if "rounding" in case.metadata:
         y = y.to(dtype).double()
-    return {"y.expected": (y * weight).to(dtype), "residual.expected": z.to(dtype)}
+    return {"y.expected": (y * weight).to(dtype), "residual.expected": total.to(case.inputs["residual"].dtype)}
 
 
 def is_firm_norm(case: Case) -> bool:
@@ -280,9 +329,42 @@ def is_firm_norm(case: Case) -> bool:
     return all(has_equal_bytes(found[0], other) for other in found[1:])
 
 
+def norm_of_scale(case: Case, slip: float = 1.0) -> torch.Tensor:
+    """As DeepseekV4UnweightedRMSNorm, times a weight; 1 / rms times slip."""
+    x, eps = case.inputs["x"], float(case.metadata["eps"])
+    scale = torch.rsqrt(x.double().square().mean(-1, keepdim=True) + eps) * slip
+    return x * scale.to(x.dtype) * case.inputs["weight"]
+
+
+def is_firm_scale(case: Case) -> bool:
+    found = [norm_of_scale(case, slip) for slip in (1 - 3e-7, 1, 1 + 3e-7)]
+    return all(has_equal_bytes(found[0], other) for other in found[1:])
+
+
+def norm_of_heads(case: Case) -> Tensors:
+    heads = (int(case.metadata["heads"]), -1)
+    x, *gains = (case.inputs[key].double().unflatten(-1, heads) for key in ("x", "weight", "bias") if key in case.inputs)
+    shape, eps = x.shape[-1:], float(case.metadata["eps"])
+    norm = torch.nn.functional.rms_norm if case.metadata["op"] == "rmsnorm" else torch.nn.functional.layer_norm
+    y = norm(x, shape, eps=eps) * gains[0]
+    return {"y.expected": (y + gains[1] if len(gains) > 1 else y).flatten(-2).float()}
+
+
+def is_firm_sum(case: Case) -> bool:
+    """Where bits are compared, do the last ones of float32 decide no rounding?"""
+    if "sum_rounding" not in case.metadata or case.inputs["x"].dtype == torch.float32:
+        return True
+    found = [norm_of_model(case, slip)["y.expected"] for slip in (1 - 3e-7, 1, 1 + 3e-7)]
+    return all(has_equal_bytes(found[0], other) for other in found[1:])
+
+
 def rmsnorm(case: Case) -> Tensors:
     if "sum_rounding" in case.metadata:
         return norm_of_model(case)
+    if "heads" in case.metadata:
+        return norm_of_heads(case)
+    if case.metadata.get("rounding") == "scale":
+        return {"y.expected": norm_of_scale(case)}
     x = norm_input(case)
     weight = case.inputs["weight"].double() + float(case.metadata.get("weight_bias", 0))
     eps = float(case.metadata["eps"])
@@ -359,6 +441,8 @@ def has_firm_codes(case: Case) -> bool:
 
 def layer_norm(case: Case, slip: float = 1.0) -> Tensors:
     """With rounding=type in the type of x, after each step of a model's class; the norm times slip."""
+    if "heads" in case.metadata:
+        return norm_of_heads(case)
     x, eps = norm_input(case), float(case.metadata.get("eps", 1e-5))
     weight, bias = (case.inputs[key].double() if key in case.inputs else None for key in ("weight", "bias"))
     if weight is not None:

@@ -76,8 +76,9 @@ static void place_slices(struct scene *scene)
     struct roped_tensor rows = {.rank = 2};
     for (int i = 0; i < inputs->n; i++) {
         const struct roped_tensor *tensor = &inputs->tensor[i];
-        if (!(input_flags(scene, i) & ROPED_STRIDED))
-            continue;
+        const bool is_other = rows.dims[1] > 0 && tensor->dtype != rows.dtype;
+        if (!(input_flags(scene, i) & ROPED_STRIDED) || is_other)
+            continue; /* a row has elements of one type */
         rows.dtype = tensor->dtype;
         rows.dims[0] = tensor->dims[0];
         scene->in[i].at = (size_t)rows.dims[1] * roped_dtype_bytes(rows.dtype);

@@ -243,11 +243,17 @@ static void compare_floats(const struct run *run, const char *name,
     }
 }
 
-/* Outputs have the type of the first input, where they may have it: scales are
- * F32. Expectations are wider. */
+/* Outputs have the type of the input of their name, or of the first one, where
+ * they may have it: scales are F32. Expectations are wider. */
 static enum roped_dtype output_type(const struct run *run, const char *name)
 {
     const struct roped_op *op = roped_op_find(run->op);
+    const struct roped_tensor *same = file_find(&run->inputs, name);
+    const int input = roped_op_input(op, name);
+    if (same && input >= 0 &&
+        strcmp(op->in[input].type, op->out[roped_op_output(op, name)].type) ==
+            0)
+        return same->dtype;
     uint32_t types = roped_op_types(op, &op->out[roped_op_output(op, name)]);
     return types & ROPED_SET(run->inputs_dtype) ? run->inputs_dtype : ROPED_F32;
 }

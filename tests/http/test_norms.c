@@ -213,7 +213,7 @@ TEST(rules_of_add_rmsnorm_are_kept)
     struct tensor_file in = {0};
     expect_sum(ROPED_F32, 2, 3, 8, 200, "");
     expect_sum(ROPED_BF16, 2, 3, 8, 400,
-               "'residual': BF16, expected F32, the type of 'x'");
+               "'residual': BF16, expected F32 beside 'x' of F32");
     expect_sum(ROPED_F32, 2, 2, 8, 400, "'residual': leading dims [2]");
     expect_sum(ROPED_F32, 1, 8, 0, 400, "'residual': leading dims []");
     expect_sum(ROPED_F32, 2, 3, 9, 400, "'residual': dim 1 is 9, expected h");
@@ -307,7 +307,7 @@ TEST(rules_of_add_rmsnorm_quantize_are_kept)
     add(&in, "x", ROPED_F32, 2, 3, 32);
     add(&in, "residual", ROPED_BF16, 2, 3, 32);
     expect("add_rmsnorm_quantize", &in, "", 400,
-           "'residual': BF16, expected F32, the type of 'x'");
+           "'residual': BF16, expected F32 beside 'x' of F32");
     in.n = 0;
     add(&in, "x", ROPED_F32, 2, 0, 32);
     add(&in, "residual", ROPED_F32, 2, 0, 32);

@@ -49,4 +49,8 @@ void judge_fp8(struct reference_judge *judge, const struct roped_tensor *out,
 void judge_bits(struct reference_judge *judge, bool is_right, int64_t i,
                 const char *what);
 
+/* Of rmsnorm, with heads or rounding=scale. */
+void reference_heads_rmsnorm(const struct roped_call *call,
+                             struct reference_judge *judge);
+
 #endif

@@ -19,6 +19,8 @@ struct norm_view {
     const struct roped_tensor *addend;   /* absent, or NULL */
     const struct rmsnorm_params *params;
     int64_t hidden, n_rows;
+    int64_t heads; /* of layer_norm: rows are heads, of which so many have
+                      weights of their own */
 };
 
 static struct norm_view view_of(const struct roped_tensor *x,
@@ -30,7 +32,8 @@ static struct norm_view view_of(const struct roped_tensor *x,
                               .weight = weight,
                               .params = params,
                               .hidden = hidden,
-                              .n_rows = roped_tensor_elements(x) / hidden};
+                              .n_rows = roped_tensor_elements(x) / hidden,
+                              .heads = 1};
 }
 
 static double round_like_x(const struct norm_view *view, double value)
@@ -38,31 +41,48 @@ static double round_like_x(const struct norm_view *view, double value)
     return reference_round_float(value, view->x->dtype);
 }
 
-/* A step of a sum: in float32, rounded to the type of x or not. */
-static double round_step(const struct norm_view *view, double value)
+/* A step of a sum: in float32, rounded to a type or not. */
+static double round_step(const struct norm_view *view, double value,
+                         enum roped_dtype dtype)
 {
     double z = (double)(float)value;
-    return view->params->sum_rounding == RMSNORM_SUM_TYPE &&
-                   view->x->dtype != ROPED_F32
-               ? round_like_x(view, z)
+    return view->params->sum_rounding == RMSNORM_SUM_TYPE && dtype != ROPED_F32
+               ? reference_round_float(z, dtype)
                : z;
 }
 
-/* What is normalised: x, or x * x_scale and an addend and residual. */
-static double value_at(const struct norm_view *view, int64_t i)
+static double scaled(const struct norm_view *view,
+                     const struct roped_tensor *from, int64_t i, double scale)
+{
+    return round_step(view, reference_value(from, i) * (double)(float)scale,
+                      from->dtype);
+}
+
+/* What is added up, before it is stored. A sum is F32 once the residual is in
+ * it that is F32. */
+static double sum_at(const struct norm_view *view, int64_t i)
 {
     const struct rmsnorm_params *params = view->params;
-    double x = reference_value(view->x, i);
-    if (!view->residual)
-        return x;
-    double z = round_step(view, x * (double)(float)params->x_scale);
-    double residual = reference_value(view->residual, i);
-    if (!roped_tensor_given(view->addend))
-        return round_step(view, z + residual);
-    double addend = reference_value(view->addend, i);
-    if (params->sum_order == RMSNORM_RESIDUAL_FIRST)
-        return round_step(view, round_step(view, residual + z) + addend);
-    return round_step(view, round_step(view, z + addend) + residual);
+    const enum roped_dtype like = view->x->dtype, of = view->residual->dtype;
+    double z = scaled(view, view->x, i, params->x_scale);
+    double residual = scaled(view, view->residual, i, params->residual_scale);
+    if (!roped_tensor_given(view->addend)) {
+        z = round_step(view, z + residual, of);
+    } else {
+        double addend = scaled(view, view->addend, i, params->addend_scale);
+        bool is_first = params->sum_order == RMSNORM_RESIDUAL_FIRST;
+        z = is_first ? round_step(view, residual + z, of)
+                     : round_step(view, z + addend, like);
+        z = round_step(view, z + (is_first ? addend : residual), of);
+    }
+    return round_step(view, z * (double)(float)params->sum_scale, of);
+}
+
+/* What is normalised: x, or a sum. */
+static double value_at(const struct norm_view *view, int64_t i)
+{
+    return view->residual ? round_step(view, sum_at(view, i), view->x->dtype)
+                          : reference_value(view->x, i);
 }
 
 static double gain_at(const struct norm_view *view, int64_t column)
@@ -144,9 +164,13 @@ static void judge_row(struct reference_judge *judge,
 void reference_rmsnorm(const struct roped_call *call,
                        struct reference_judge *judge)
 {
+    const struct heads_norm_params *params = (const void *)call->params;
     struct norm_view view =
-        view_of(&call->in[RMSNORM_X], &call->in[RMSNORM_WEIGHT],
-                (const void *)call->params);
+        view_of(&call->in[RMSNORM_X], &call->in[RMSNORM_WEIGHT], &params->norm);
+    if (params->heads > 1 || params->norm.rounding == RMSNORM_ROUND_SCALE) {
+        reference_heads_rmsnorm(call, judge);
+        return;
+    }
     for (int64_t row = 0; row < view.n_rows; row++)
         judge_row(judge, &view, &call->out[RMSNORM_Y], row);
 }
@@ -156,7 +180,7 @@ static void judge_sum(struct reference_judge *judge,
                       const struct norm_view *view,
                       const struct roped_tensor *out, int64_t i)
 {
-    double z = value_at(view, i);
+    double z = sum_at(view, i);
     double rounded = reference_round(z, out->dtype);
     double largest = out->dtype == ROPED_F16    ? 65504
                      : out->dtype == ROPED_BF16 ? 0x1.FEp127
@@ -212,9 +236,10 @@ static void judge_flat_row(struct reference_judge *judge,
                            const struct roped_tensor *bias,
                            const struct roped_tensor *y, int64_t row)
 {
+    const int64_t own = row % view->heads * view->hidden;
     for (int64_t j = 0; j < view->hidden; j++) {
-        double gain = gain_at(view, j);
-        double exact = reference_round_float(bias_at(bias, j), y->dtype);
+        double gain = gain_at(view, own + j);
+        double exact = reference_round_float(bias_at(bias, own + j), y->dtype);
         int64_t i = row * view->hidden + j;
         judge_value(judge, reference_value(y, i), isfinite(gain) ? exact : NAN,
                     0, "y", i);
@@ -231,7 +256,8 @@ static void judge_layer_row(struct reference_judge *judge,
                             const struct roped_tensor *y, int64_t row)
 {
     struct moments of = moments_of(view, row);
-    int64_t first = row * view->hidden;
+    const int64_t first = row * view->hidden,
+                  own = row % view->heads * view->hidden;
     double largest = 0, farthest = 0;
     if (of.is_flat && view->params->eps > 0) {
         judge_flat_row(judge, view, bias, y, row);
@@ -239,15 +265,16 @@ static void judge_layer_row(struct reference_judge *judge,
     }
     for (int64_t j = 0; j < view->hidden; j++) {
         double v = (value_at(view, first + j) - of.mean) * of.s;
-        double product = v * gain_at(view, j);
+        double product = v * gain_at(view, own + j);
         if (isfinite(v))
             farthest = fmax(farthest, fabs(v));
         if (isfinite(product))
             largest = fmax(largest, fabs(product));
-        largest = fmax(largest, fabs(bias_at(bias, j)));
+        largest = fmax(largest, fabs(bias_at(bias, own + j)));
     }
     for (int64_t j = 0; j < view->hidden; j++) {
-        double gain = gain_at(view, j), slack = reference_lost(of.s, gain);
+        double gain = gain_at(view, own + j),
+               slack = reference_lost(of.s, gain);
         double v = (value_at(view, first + j) - of.mean) * of.s;
         double product = v * gain;
         if (rounds_product(view)) {
@@ -257,7 +284,7 @@ static void judge_layer_row(struct reference_judge *judge,
             product = round_like_x(view, product);
         }
         double near = isfinite(gain) ? farthest * fabs(gain) : 0;
-        judge_float(judge, y, first + j, product + bias_at(bias, j),
+        judge_float(judge, y, first + j, product + bias_at(bias, own + j),
                     fmax(largest, near) + slack * 1e6, "y");
     }
 }
@@ -265,9 +292,12 @@ static void judge_layer_row(struct reference_judge *judge,
 void reference_layer_norm(const struct roped_call *call,
                           struct reference_judge *judge)
 {
-    struct norm_view view =
-        view_of(&call->in[LAYER_NORM_X], &call->in[LAYER_NORM_WEIGHT],
-                (const void *)call->params);
+    const struct heads_norm_params *params = (const void *)call->params;
+    struct norm_view view = view_of(
+        &call->in[LAYER_NORM_X], &call->in[LAYER_NORM_WEIGHT], &params->norm);
+    view.heads = params->heads;
+    view.hidden /= view.heads;
+    view.n_rows *= view.heads;
     for (int64_t row = 0; row < view.n_rows; row++)
         judge_layer_row(judge, &view, &call->in[LAYER_NORM_BIAS],
                         &call->out[LAYER_NORM_Y], row);

@@ -1,5 +1,6 @@
 /*
- * reference_norm_pair.c - RMS norms beside a residual or a gate in float64.
+ * reference_norm_pair.c - RMS norms, alone, of heads, and beside a residual or
+ * a gate, in float64.
  *
  * What float32 makes of a step is not known to the last bit, and where it is
  * rounded to T in between, a tie may fall either way. So each result is held to
@@ -21,6 +22,7 @@ struct pair_view {
     enum norm_pair pair;
     bool is_sigmoid;
     bool rounds_product, rounds_norm; /* to T, before and after the weight */
+    bool rounds_scale;                /* 1 / rms to T */
     int64_t width, size;              /* of a row, of a group of it */
 };
 
@@ -98,13 +100,22 @@ static double scale_of(const struct pair_view *view, int64_t first)
     return s > (double)FLT_MAX ? INFINITY : s;
 }
 
+/* The norm has 1 / rms in the type of x. A tie of that may fall either way. */
+static struct interval scale_places(const struct pair_view *view, double s)
+{
+    struct interval of = {s, s};
+    return view->rounds_scale ? rounded(widened(of, slip, 0), view->x->dtype)
+                              : of;
+}
+
 /* Where an element lies before it is rounded to the type of the result. */
 static struct interval place_of(const struct pair_view *view, int64_t i,
                                 double s)
 {
     const enum roped_dtype dtype = view->x->dtype;
     double z = value_at(view, i), gain = gain_at(view, i);
-    struct interval y = {z * s, z * s};
+    struct interval scales = scale_places(view, s);
+    struct interval y = between(z * scales.low, z * scales.high);
     double lost = isfinite(s) ? least * (1 + s) : 0;
     y = widened(y, view->pair == GATE_THEN_NORM ? 2 * slip : slip, lost);
     if (isnan(z * s))
@@ -112,6 +123,8 @@ static struct interval place_of(const struct pair_view *view, int64_t i,
     if (view->rounds_product)
         y = rounded(y, dtype);
     y = times(y, gain);
+    if (view->pair == NORM_ALONE)
+        return y;
     if (view->rounds_norm)
         y = rounded(y, dtype);
     if (view->pair == NORM_THEN_ADD) {
@@ -145,6 +158,28 @@ static void judge_pair(struct reference_judge *judge,
         for (int64_t i = first; i < first + view->size; i++)
             judge_element(judge, view, i, s);
     }
+}
+
+void reference_heads_rmsnorm(const struct roped_call *call,
+                             struct reference_judge *judge)
+{
+    const struct heads_norm_params *params = (const void *)call->params;
+    const struct roped_tensor *x = &call->in[RMSNORM_X];
+    const bool is_narrow = x->dtype != ROPED_F32;
+    const int64_t width = x->dims[x->rank - 1];
+    const struct pair_view view = {
+        .x = x,
+        .weight = &call->in[RMSNORM_WEIGHT],
+        .out = &call->out[RMSNORM_Y],
+        .params = &params->norm,
+        .pair = NORM_ALONE,
+        .rounds_product =
+            is_narrow && params->norm.rounding != RMSNORM_ROUND_ONCE,
+        .rounds_scale =
+            is_narrow && params->norm.rounding == RMSNORM_ROUND_SCALE,
+        .width = width,
+        .size = width / params->heads};
+    judge_pair(judge, &view);
 }
 
 void reference_rmsnorm_add(const struct roped_call *call,

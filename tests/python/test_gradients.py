@@ -184,6 +184,13 @@ def test_norms_beside_float64(bias):
     )
 
 
+@pytest.mark.parametrize("params", [{"heads": 4}, {"rounding": "scale"}])
+def test_norms_without_a_gradient(params):
+    x = random(5, 48).float().requires_grad_()
+    with pytest.raises(roped.Error, match="has no gradient with"):
+        ops.rmsnorm(x, **params).sum().backward()
+
+
 @pytest.mark.parametrize("order", ["addends_first", "residual_first"])
 def test_norms_of_larger_sums_beside_float64(order):
     params = {"eps": 1e-5, "x_scale": 0.22}
@@ -191,6 +198,18 @@ def test_norms_of_larger_sums_beside_float64(order):
         lambda x, residual: tuple(ops.add_rmsnorm(x, residual, **params)),
         lambda x, residual: (torch.nn.functional.rms_norm(0.22 * x + residual, (48,), None, 1e-5), 0.22 * x + residual),
         {"x": random(5, 48), "residual": random(5, 48)},
+    )
+
+    scales = {"x_scale": 0.5, "residual_scale": -2.0, "addend_scale": 0.75, "sum_scale": 0.3}
+
+    def every_scale(x, residual, addend):
+        z = 0.3 * ((0.5 * x + 0.75 * addend) - 2.0 * residual)
+        return torch.nn.functional.rms_norm(z, (48,), None, 1e-5), z
+
+    beside_float64(
+        lambda x, residual, addend: tuple(ops.add_rmsnorm(x, residual, addend=addend, eps=1e-5, sum_order=order, **scales)),
+        every_scale,
+        {"x": random(5, 48), "residual": random(5, 48), "addend": random(5, 48)},
     )
 
     def added(x, residual, addend, weight):

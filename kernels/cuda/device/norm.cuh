@@ -144,6 +144,7 @@ __device__ __forceinline__ Acc read_squares(const norm_args &args, int64_t row, 
         load_into<K, kIsAligned, kKeeps>(raw, 0, source_of_row<K, kStrides>(args, row), i,
                                          args.hidden - i);
         unpack_sum<K>(args, raw, 0, z);
+        round_stored<K>(args, z);
         sums.add(z);
     }
     return sums.total();

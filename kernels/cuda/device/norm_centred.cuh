@@ -78,6 +78,7 @@ struct read_row {
             float z[K::kVec];
             load_into<K, false>(raw, 0, source, i, left - i);
             unpack_sum<K>(args, raw, 0, z);
+            round_stored<K>(args, z);
             f(z, left - i < K::kVec ? (int)(left - i) : K::kVec);
         }
     }
@@ -335,6 +336,30 @@ __device__ __forceinline__ void finish_any(const norm_args &args, const float (&
 
 // ------------------------------------------------------------------------------------ kernels
 
+// Element 0 of a row of a tensor, whose rows are so far apart.
+template <typename K>
+__device__ __forceinline__ int64_t row_at(const norm_args &args, int64_t row, int64_t pitch)
+{
+    if constexpr (K::kHasHeads)
+        return row / args.heads * pitch + row % args.heads * args.hidden;
+    else
+        return row * pitch;
+}
+
+// Weights, or biases, of a row.
+template <typename K>
+__device__ __forceinline__ const void *weights_of(const norm_args &args, const void *weights,
+                                                  int64_t row)
+{
+    if constexpr (K::kHasHeads) {
+        const bool is_same = args.weight_kind <= (int)kWeightSame;
+        int bytes = is_same ? (int)sizeof(typename K::T) : args.weight_kind == kWeightFloat ? 4 : 2;
+        if (weights)
+            return static_cast<const char *>(weights) + row % args.heads * args.hidden * bytes;
+    }
+    return weights;
+}
+
 // All of a row that is read again, for sums in double, and for its result. Several rows may share a
 // warp, and all of its lanes take part in a sum: one that is done has found its scale, and keeps
 // it.
@@ -346,7 +371,7 @@ __device__ __forceinline__ void centre_again(const norm_args &args, int64_t row,
     using T = typename K::T;
     int step = group.threads * K::kVec, n = group.held_by_warp(args.hidden, K::kVec);
     int64_t first = group.thread * K::kVec, left = row < args.n_rows ? args.hidden - first : 0;
-    row_source<K> source(args, row * args.x_pitch + first,
+    row_source<K> source(args, row_at<K>(args, row, args.x_pitch) + first,
                          K::kAdds ? row * args.residual_pitch + first : 0,
                          K::kHasTerms ? row * args.addend_pitch + first : 0);
     bool is_exact;
@@ -360,11 +385,12 @@ __device__ __forceinline__ void centre_again(const norm_args &args, int64_t row,
         load_into<K, false>(raw, 0, source, i, n_left);
         unpack_sum<K>(args, raw, 0, y);
         store_sum<K, false>(args, row * args.residual_out_pitch + first + i, n_left, y);
-        any_weights<T, false>(args, args.weight, 1.0f, vector, gain);
-        any_weights<T, false>(args, args.bias, 0.0f, vector, bias);
+        round_stored<K>(args, y);
+        any_weights<T, false>(args, weights_of<K>(args, args.weight, row), 1.0f, vector, gain);
+        any_weights<T, false>(args, weights_of<K>(args, args.bias, row), 0.0f, vector, bias);
         add_bias(args, gain);
         finish_any<K>(args, gain, bias, scale, y);
-        store_result<K, false>(args, row * args.y_pitch + first + i, n_left, y);
+        store_result<K, false>(args, row_at<K>(args, row, args.y_pitch) + first + i, n_left, y);
     }
 }
 
@@ -466,9 +492,10 @@ __global__ void __maxnreg__(C::kRegisters)
     }
 }
 
-// Sums of terms at any address, which are rare, by as many threads as a row in registers has: in
-// the same order, so with the bits that the norm of the stored sum has where every step is rounded.
-// A thread reads the elements that it writes, and no others: a result may take an input's place.
+// Sums of terms at any address, and heads, which are rare, by as many threads as a row in registers
+// has: in the same order, so with the bits that the norm of the stored sum has where every step is
+// rounded. A thread reads the elements that it writes, and no others: a result may take an input's
+// place.
 template <typename K, bool kIsBlock>
 __global__ void __launch_bounds__(1024)
     centred_terms_kernel(const __grid_constant__ struct norm_args args)
@@ -480,8 +507,9 @@ __global__ void __launch_bounds__(1024)
         row = row * blockDim.y + threadIdx.y;
     int step = group.threads * K::kVec, n = group.held_by_warp(args.hidden, K::kVec);
     int64_t first = group.thread * K::kVec, left = row < args.n_rows ? args.hidden - first : 0;
-    row_source<K> source(args, row * args.x_pitch + first, row * args.residual_pitch + first,
-                         row * args.addend_pitch + first);
+    row_source<K> source(args, row_at<K>(args, row, args.x_pitch) + first,
+                         K::kAdds ? row * args.residual_pitch + first : 0,
+                         K::kHasTerms ? row * args.addend_pitch + first : 0);
     wait_for_previous();
     let_next_start();
     bool is_done;
@@ -498,10 +526,11 @@ __global__ void __launch_bounds__(1024)
         load_into<K, false>(raw, 0, source, i, n_left);
         unpack_sum<K>(args, raw, 0, y);
         store_sum<K, false>(args, row * args.residual_out_pitch + first + i, n_left, y);
-        any_weights<T, false>(args, args.weight, 1.0f, vector, gain);
-        any_weights<T, false>(args, args.bias, 0.0f, vector, bias);
+        round_stored<K>(args, y);
+        any_weights<T, false>(args, weights_of<K>(args, args.weight, row), 1.0f, vector, gain);
+        any_weights<T, false>(args, weights_of<K>(args, args.bias, row), 0.0f, vector, bias);
         add_bias(args, gain);
         finish_any<K>(args, gain, bias, scale, y);
-        store_result<K, false>(args, row * args.y_pitch + first + i, n_left, y);
+        store_result<K, false>(args, row_at<K>(args, row, args.y_pitch) + first + i, n_left, y);
     }
 }

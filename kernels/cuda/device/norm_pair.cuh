@@ -2,6 +2,8 @@
 //
 //     norm(x) + residual    norm(x * act(gate))    norm(x) * act(gate)
 //
+// and of those that read none, but have heads or a rounded scale: norm(x).
+//
 // A row may be cut into groups of columns, each of which is normalised as a row of its own with its
 // part of the weights; below a row is such a group. Threads, vectors and the order of the sum are
 // those of norm.cuh, so that the norm has its bits. Rows of up to 4,096 vectors of 16 bytes are
@@ -25,7 +27,8 @@ struct pair_args {
     divisor_of_index to_row;
     int32_t weight_bytes; // of a column
     int32_t activation;
-    int32_t rounds_norm; // bool
+    int32_t rounds_norm;  // bool
+    int32_t rounds_scale; // bool; of NORM_ALONE
 };
 
 // One kind: the type of x, and what is done with the second tensor.
@@ -33,9 +36,9 @@ template <typename Element, norm_pair kOf>
 struct pair_kind {
     using T = Element;
     static constexpr int kVec = kVecOf<T>;
-    static constexpr bool kAdds = true; // a second tensor is loaded
+    static constexpr bool kAdds = kOf != NORM_ALONE; // a second tensor is loaded
     static constexpr bool kRoundsSum = false;
-    static constexpr bool kHasTerms = false;
+    static constexpr bool kHasTerms = false, kIsAny = false;
     static constexpr norm_sink kSink = kToFloats;
     static constexpr norm_pair kPair = kOf;
 };
@@ -110,7 +113,7 @@ __device__ __forceinline__ void finish_pair(const pair_args &args, const float (
         finish_vector<K, kIsNarrow>(args.norm, gain, scale, y);
     else
         finish_vector<K, false>(args.norm, gain, scale, y);
-    if constexpr (K::kPair == GATE_THEN_NORM)
+    if constexpr (K::kPair == GATE_THEN_NORM || K::kPair == NORM_ALONE)
         return;
     if (kIsNarrow && args.rounds_norm)
         unpack<T>(pack<T>(y), y);
@@ -286,6 +289,10 @@ __global__ void __launch_bounds__(1024)
     const pair_place place(args, row);
     const row_source<K> source = place.source<K>(norm, 0);
     row_scale scale = reread_pair_scale<K, kIsAligned>(args, source, end, thread, threads);
+    if constexpr (K::kPair == NORM_ALONE)
+        if (args.rounds_scale)
+            scale.scale =
+                element<typename K::T>::to_float(element<typename K::T>::from_float(scale.scale));
     raw_row<K, 1> raw;
     for (int64_t i = thread * K::kVec; i < end; i += threads * K::kVec) {
         float y[K::kVec], gain[K::kVec];

@@ -66,6 +66,10 @@ struct norm_args {
     int32_t rounds_sum;     // bool: every step, of a narrow type
     int32_t residual_first; // bool: before the addend
     const char *addend_end; // device/shifted.cuh
+    // of any sum
+    float residual_scale, addend_scale, sum_scale;
+    int32_t residual_is_float; // bool: beside a narrow x, and so is residual_out
+    int64_t heads;             // of a row of the tensors, each of which is one here; of kFromHeads
 };
 
 // What is known of a row once it is summed: y = (z - mean) * scale + rest. mean and rest, what the
@@ -81,7 +85,9 @@ enum norm_source {
     kFromX,
     kFromSum,        // x + residual, which is stored too
     kFromRoundedSum, // the same as it is stored; of a narrow type
-    kFromTerms       // x * x_scale, an addend and residual, in any order, rounded or not
+    kFromTerms,      // x * x_scale, an addend and residual, in any order, rounded or not
+    kFromAny,        // the same with every scale, and with a residual of float
+    kFromHeads       // x in heads with weights of their own; of a centred norm
 };
 
 // Where the result goes.
@@ -97,9 +103,11 @@ template <typename Element, norm_source kFrom, norm_sink kTo>
 struct norm_kind {
     using T = Element;
     static constexpr int kVec = kVecOf<T>;
-    static constexpr bool kAdds = kFrom != kFromX;
+    static constexpr bool kHasHeads = kFrom == kFromHeads; // read again, not held
+    static constexpr bool kAdds = kFrom != kFromX && !kHasHeads;
     static constexpr bool kRoundsSum = kFrom == kFromRoundedSum;
-    static constexpr bool kHasTerms = kFrom == kFromTerms;
+    static constexpr bool kHasTerms = kFrom == kFromTerms || kFrom == kFromAny;
+    static constexpr bool kIsAny = kFrom == kFromAny; // and is read again, not held
     static constexpr norm_sink kSink = kTo;
 };
 
@@ -328,24 +336,36 @@ template <int kVectors>
 struct raw_addend<true, kVectors> {
     uint4 addend[kVectors];
 };
-template <bool kHasTerms>
+template <bool kIsAny, int kVectors, int kVec>
+struct raw_floats {
+};
+template <int kVectors, int kVec>
+struct raw_floats<true, kVectors, kVec> {
+    float residual_floats[kVectors][kVec]; // of either type
+};
+template <bool kHasTerms, bool kIsAny>
 struct addend_source {
 };
 template <>
-struct addend_source<true> {
+struct addend_source<true, false> {
     const char *addend; // or NULL
+};
+template <>
+struct addend_source<true, true> {
+    const char *addend; // or NULL
+    bool residual_is_float;
 };
 
 // Vectors of a row as they came from memory.
 template <typename K, int kVectors>
-struct raw_row : raw_addend<K::kHasTerms, kVectors> {
+struct raw_row : raw_addend<K::kHasTerms, kVectors>, raw_floats<K::kIsAny, kVectors, K::kVec> {
     uint4 x[kVectors];
     uint4 residual[K::kAdds ? kVectors : 1]; // unused, and so without registers, for x alone
 };
 
 // Addresses of an element in x, and in the residual.
 template <typename K>
-struct row_source : addend_source<K::kHasTerms> {
+struct row_source : addend_source<K::kHasTerms, K::kIsAny> {
     const char *x;
     const char *residual;
 
@@ -358,7 +378,11 @@ struct row_source : addend_source<K::kHasTerms> {
     {
         x = reinterpret_cast<const char *>(static_cast<const typename K::T *>(args.x) + at);
         residual = nullptr;
-        if constexpr (K::kAdds)
+        if constexpr (K::kIsAny) {
+            this->residual_is_float = args.residual_is_float;
+            residual = static_cast<const char *>(args.residual) +
+                       residual_at * (args.residual_is_float ? 4 : (int)sizeof(typename K::T));
+        } else if constexpr (K::kAdds)
             residual = reinterpret_cast<const char *>(
                 static_cast<const typename K::T *>(args.residual) + residual_at);
         if constexpr (K::kHasTerms) {
@@ -399,6 +423,23 @@ __device__ __forceinline__ void clear(raw_row<K, kVectors> &raw, int v)
         raw.addend[v] = make_uint4(0, 0, 0, 0);
 }
 
+// The same of a residual of either type, as floats.
+template <typename K, bool kIsAligned>
+__device__ __forceinline__ void load_residual(const char *residual, bool is_float, int64_t at,
+                                              int64_t n, float (&z)[K::kVec])
+{
+    using T = typename K::T;
+    const float *floats = reinterpret_cast<const float *>(residual) + at;
+    if (!is_float) {
+        unpack<T>(load_vector<T, kIsAligned, false>(reinterpret_cast<const T *>(residual) + at, n),
+                  z);
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < K::kVec; i++)
+        z[i] = i < n ? floats[i] : 0.0f;
+}
+
 // A vector at element at of source, of which n elements are its row's.
 template <typename K, bool kIsAligned, bool kKeeps = false, int kVectors>
 __device__ __forceinline__ void load_into(raw_row<K, kVectors> &raw, int v,
@@ -406,7 +447,10 @@ __device__ __forceinline__ void load_into(raw_row<K, kVectors> &raw, int v,
 {
     using T = typename K::T;
     raw.x[v] = load_vector<T, kIsAligned, kKeeps>(reinterpret_cast<const T *>(source.x) + at, n);
-    if constexpr (K::kAdds)
+    if constexpr (K::kIsAny)
+        load_residual<K, kIsAligned>(source.residual, source.residual_is_float, at, n,
+                                     raw.residual_floats[v]);
+    else if constexpr (K::kAdds)
         raw.residual[v] = load_vector<T, kIsAligned, kKeeps>(
             reinterpret_cast<const T *>(source.residual) + at, n);
     if constexpr (K::kHasTerms) {
@@ -434,6 +478,15 @@ __device__ __forceinline__ void unpack_row(const raw_row<K, kVectors> &raw, int 
         unpack<typename K::T>(pack<typename K::T>(z), z);
 }
 
+// A tensor of any sum, times its scale.
+template <int n>
+__device__ __forceinline__ void scale_term(float scale, float (&z)[n])
+{
+#pragma unroll
+    for (float &value : z)
+        value = __fmul_rn(value, scale);
+}
+
 // A step of a sum of terms.
 template <typename T, int n>
 __device__ __forceinline__ void round_step(const norm_args &args, float (&z)[n])
@@ -453,13 +506,60 @@ __device__ __forceinline__ void add_term(const norm_args &args, const uint4 &ter
     round_step<T>(args, z);
 }
 
-// What is normalised, of any kind. A product that is not fused with the sum: it is rounded.
+// Any sum, as it is stored. What a residual of float is part of is not rounded.
+template <typename K>
+__device__ __forceinline__ void add_any(const norm_args &args, const raw_row<K, 1> &raw,
+                                        float (&z)[K::kVec])
+{
+    using T = typename K::T;
+    const bool is_float = args.residual_is_float;
+    float addend[K::kVec], residual[K::kVec];
+    auto add = [&](const float(&other)[K::kVec], bool is_rounded) {
+#pragma unroll
+        for (int i = 0; i < K::kVec; i++)
+            z[i] = __fadd_rn(z[i], other[i]);
+        if (is_rounded)
+            round_step<T>(args, z);
+    };
+#pragma unroll
+    for (int i = 0; i < K::kVec; i++)
+        residual[i] = raw.residual_floats[0][i];
+    unpack<T>(raw.x[0], z);
+    scale_term(args.x_scale, z);
+    round_step<T>(args, z);
+    scale_term(args.residual_scale, residual);
+    if (!is_float)
+        round_step<T>(args, residual);
+    unpack<T>(raw.addend[0], addend);
+    scale_term(args.addend_scale, addend);
+    round_step<T>(args, addend);
+    if (args.addend && !args.residual_first)
+        add(addend, true);
+    add(residual, !is_float);
+    if (args.addend && args.residual_first)
+        add(addend, !is_float);
+    scale_term(args.sum_scale, z);
+    if (!is_float)
+        round_step<T>(args, z);
+}
+
+// From a sum as it is stored to what is normalised: one of float is rounded where others are.
+template <typename K>
+__device__ __forceinline__ void round_stored(const norm_args &args, float (&z)[K::kVec])
+{
+    if constexpr (K::kIsAny)
+        round_step<typename K::T>(args, z);
+}
+
+// A sum as it is stored, of any kind. A product that is not fused with the sum: it is rounded.
 template <typename K, int kVectors>
 __device__ __forceinline__ void unpack_sum(const norm_args &args, const raw_row<K, kVectors> &raw,
                                            int v, float (&z)[K::kVec])
 {
     using T = typename K::T;
-    if constexpr (K::kHasTerms) {
+    if constexpr (K::kIsAny) {
+        add_any<K>(args, raw, z);
+    } else if constexpr (K::kHasTerms) {
         unpack<T>(raw.x[v], z);
 #pragma unroll
         for (int i = 0; i < K::kVec; i++)
@@ -588,6 +688,15 @@ template <typename K, bool kIsAligned>
 __device__ __forceinline__ void store_sum(const norm_args &args, int64_t at, int64_t n,
                                           const float (&z)[K::kVec])
 {
+    if constexpr (K::kIsAny)
+        if (args.residual_is_float) {
+            float *to = static_cast<float *>(args.residual_out) + at;
+#pragma unroll
+            for (int i = 0; i < K::kVec; i++)
+                if (i < n)
+                    to[i] = z[i];
+            return;
+        }
     if constexpr (K::kAdds) {
         using T = typename K::T;
         store_vector<T, kIsAligned>(static_cast<T *>(args.residual_out) + at, n, z);

@@ -29,7 +29,8 @@ struct staged_row {
     using T = typename K::T;
     static constexpr int kVec = K::kVec, kPackets = kStagedPackets<K>;
     static constexpr bool kIsFloats = kPackets * 16 == kVec * (int)sizeof(float);
-    static constexpr int kBatch = K::kAdds ? 2 : 4; // vectors that are loaded at once
+    // vectors that are loaded at once
+    static constexpr int kBatch = K::kIsAny ? 1 : K::kAdds ? 2 : 4;
     const norm_args &args;
     row_source<K> source;
     uint4 *stage; // of vector 0
@@ -81,7 +82,7 @@ struct staged_row {
             unpack<T>(stage[vector], z);
         }
     }
-    // What is normalised of a vector.
+    // What waits of a vector, or would.
     __device__ __forceinline__ void get(int vector, float (&z)[kVec]) const
     {
         if (args.is_staged) {
@@ -118,9 +119,10 @@ struct staged_row {
             for (int v = 0; v < n; v++) {
                 float z[kVec];
                 unpack_sum<K>(args, raw, v, z);
-                sums.add(z);
                 if (args.is_staged && vector + v * threads < end)
                     put(vector + v * threads, z);
+                round_stored<K>(args, z);
+                sums.add(z);
             }
         }
         return sums.total();
@@ -173,6 +175,8 @@ struct staged_row {
     {
         if constexpr (kIsAligned)
             return read_vectors();
+        else if constexpr (K::kIsAny)
+            return read_elements();
         else
             return args.by_elements ? read_elements() : read_shifted();
     }
@@ -191,6 +195,7 @@ struct staged_row {
             for (int vector = thread; vector < end; vector += threads) {
                 float z[kVec];
                 get(vector, z);
+                round_stored<K>(args, z);
                 squares.add(z);
             }
             double exact = sum_in_group(squares.total(), exact_partial, threads);
@@ -210,16 +215,15 @@ struct staged_row {
 #pragma unroll
         for (int i = 0; i < kVec; i++)
             y[i] = z[i];
+        round_stored<K>(args, y);
         if (kIsNarrow && args.rounds_product)
             finish_vector<K, kIsNarrow>(args, gain, scale, y);
         else
             finish_vector<K, false>(args, gain, scale, y);
     }
     // The first n elements of a vector in the type of x. All lanes of a warp take part.
-    __device__ __forceinline__ void store(void *to, int64_t pitch, int vector, int n,
-                                          const float (&z)[kVec]) const
+    __device__ __forceinline__ void store(T *first, int n, const float (&z)[kVec]) const
     {
-        T *first = static_cast<T *>(to) + row * pitch + (int64_t)vector * kVec;
         if (kIsAligned || !args.by_elements)
             put_vector<T, kIsAligned>(first, threads, thread, n, z);
         else
@@ -240,8 +244,11 @@ struct staged_row {
     }
     __device__ __forceinline__ void store_sum_of(int vector, int n, const float (&z)[kVec]) const
     {
-        if constexpr (K::kAdds)
-            store(args.residual_out, args.residual_out_pitch, vector, n, z);
+        const int64_t at = row * args.residual_out_pitch + (int64_t)vector * kVec;
+        if constexpr (K::kIsAny)
+            store_sum<K, false>(args, at, n, z);
+        else if constexpr (K::kAdds)
+            store(static_cast<T *>(args.residual_out) + at, n, z);
     }
     // f(vector, n) of vectors first, first + step, ... before last; n: how many elements of the row
     // are left, 0 behind its end. Neighbours have neighbouring vectors, and all lanes of a warp go
@@ -293,7 +300,7 @@ struct staged_row {
             if (n > 0)
                 finish(vector, scale, z, y);
             store_sum_of(vector, n, z);
-            store(args.y, args.y_pitch, vector, n, y);
+            store(static_cast<T *>(args.y) + row * args.y_pitch + (int64_t)vector * kVec, n, y);
         });
     }
     __device__ __forceinline__ void write_row(const row_scale &scale) const

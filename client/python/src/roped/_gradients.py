@@ -131,13 +131,28 @@ def _act_and_mul_backward(ctx: Any, grad_y: torch.Tensor) -> tuple[Any, ...]:
     return tuple(None if t is None else g for t, g in zip((x, gate, up), made))
 
 
-_OF_SUMS = ("sum_rounding", "x_scale", "sum_order")  # what a norm of a sum has beside a norm
+# what a norm, or a norm of a sum, has and its gradient has not
+_FORWARD = ("heads", "sum_rounding", "x_scale", "residual_scale", "addend_scale", "sum_scale", "sum_order")
+
+
+def _without_gradient(params: dict[str, Any], x: Any, grad_y: Any) -> str:
+    """What of these the gradients of norms do not know, or ""."""
+    if (params.get("heads") or 1) != 1:
+        return "with heads"
+    if params.get("rounding") == "scale":
+        return "with rounding=scale"
+    return "" if x.dtype == grad_y.dtype else "with a residual of another type than x"
 
 
 def _of_norm(ctx: Any, grad_y: Any, grad_residual: Any = None) -> tuple[Any, ...]:
     """The gradients of x, of the weight, and where the norm has a bias, of that."""
     x, *rest = ctx.saved_tensors
-    params = {name: value for name, value in ctx.params.items() if name not in _OF_SUMS}
+    unknown = _without_gradient(ctx.params, x, grad_y)
+    if unknown:
+        sentence = f"a norm has no gradient {unknown}: {_INSTEAD}"
+        refused = (None if t is None else torch.ops.roped.no_gradient(grad_y, sentence, t.shape, t.dtype) for t in (x, *rest))
+        return tuple(refused)
+    params = {name: value for name, value in ctx.params.items() if name not in _FORWARD}
     backward = torch.ops.roped.rmsnorm_backward if len(rest) == 1 else torch.ops.roped.layer_norm_backward
     grad_x, *sums = backward(grad_y, x, *rest, grad_residual, **params)
     return grad_x, *(None if tensor is None else made for tensor, made in zip(rest, sums))
@@ -154,11 +169,16 @@ def _add_norm_setup(ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: dict
 
 
 def _add_norm_backward(ctx: Any, grad_y: torch.Tensor, grad_residual: torch.Tensor) -> tuple[Any, ...]:
-    """Of the sum as it was returned; all that is added has its gradient, x times what x was multiplied by."""
+    """Of the sum as it was returned; all that is added has its gradient, times what it was multiplied by."""
     grad_sum, *sums = _of_norm(ctx, grad_y, grad_residual)
-    x_scale = ctx.params.get("x_scale")
-    grad_x = grad_sum if x_scale is None or x_scale == 1 else grad_sum * x_scale
-    return grad_x, grad_sum, *sums, grad_sum if ctx.has_addend else None
+
+    def scaled(name: str, gradient: Any) -> Any:
+        scale = ctx.params.get(name)
+        return gradient if scale is None or scale == 1 else gradient * scale
+
+    whole = scaled("sum_scale", grad_sum)
+    terms = [scaled(name, whole) for name in ("x_scale", "residual_scale")]
+    return *terms, *sums, scaled("addend_scale", whole) if ctx.has_addend else None
 
 
 # setup_context and backward
