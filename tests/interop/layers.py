@@ -24,12 +24,13 @@ N_ALIKE = 2  # of one place in the layers, so many are compared
 MASKS = re.compile(r"^create_\w*mask")  # who may look at whom changes nothing here
 NORM = re.compile(r"Norm(Gated)?$")
 HEADS = re.compile(r"(^|\.|_)(q|k|query|key)_?(layer_?)?norm|qk_?norm")
-ATTENTION = re.compile(r"attn|attention|mixer|mamba|conv|recurrent|temporal|rwkv|xlstm|delta|router|gate$", re.IGNORECASE)
+OF_FLOATS = ("xlnet",)  # its constructor makes tensors of float32, wherever the others are; a file of bfloat16 has none
+ATTENTION = re.compile(r"attn|attention|mixer|mamba|conv|recurrent|temporal|rwkv|xlstm|mlstm|delta|router|gate$", re.IGNORECASE)
 VIEWS = re.compile(r"^(_unsafe_)?(view|reshape|squeeze|unsqueeze|clone|detach|alias|transpose|permute|expand|t|_reshape_alias)$")
 # A tensor of these is drawn: the products of matrices, and what picks elements
 DRAWN = re.compile(
     r"^(mm|bmm|addmm|baddbmm|convolution|embedding|_scaled_dot|_?softmax|index|gather|scatter|topk|sort|nonzero|one_hot"
-    r"|cumsum|_grouped_mm|multinomial|bernoulli|_fused_moe|triu|tril|argmax|_fft|linalg)"
+    r"|native_batch_norm|_native_batch|cumsum|_grouped_mm|multinomial|bernoulli|_fused_moe|triu|tril|argmax|_fft|linalg)"
 )
 PRODUCT = re.compile(r"^(mm|bmm|addmm|baddbmm|_grouped_mm)$")
 ACTIVATION = re.compile(r"^(silu|gelu|relu|sigmoid|tanh|erf|softplus|hardtanh|elu|leaky_relu|hardswish|mish|selu)_?$")
@@ -61,6 +62,13 @@ class Node:
     module: str
 
 
+def of_all(index):
+    """An index that does not depend on values: of truths, as if all were true."""
+    if index is None or index.dtype != torch.bool:
+        return [index]
+    return [torch.zeros(index.numel(), dtype=torch.long, device=index.device) for _ in range(index.dim())]
+
+
 class Graph(TorchDispatchMode):
     """Each operation of a run on the meta device."""
 
@@ -80,7 +88,10 @@ class Graph(TorchDispatchMode):
         if function is aten.equal.default:
             return True
         references = tree_map(self.reference, (args, named))
-        if function is aten.nonzero.default:
+        if function in (aten.index.Tensor, aten.index_put.default, aten.index_put_.default):
+            chosen = [one for index in args[1] for one in of_all(index)]
+            out = function(args[0], chosen, *args[2:], **named)
+        elif function is aten.nonzero.default:
             out = torch.empty(args[0].numel(), args[0].dim(), dtype=torch.long, device="meta")
         else:
             out = function(*args, **named)
@@ -94,6 +105,9 @@ class Graph(TorchDispatchMode):
 
     def shape(self, reference):
         return (reference.tensor if isinstance(reference, Given) else self.nodes[reference.i].outs[reference.j]).shape
+
+    def dtype(self, reference):
+        return (reference.tensor if isinstance(reference, Given) else self.nodes[reference.i].outs[reference.j]).dtype
 
     def behind_views(self, reference):
         while isinstance(reference, Made) and VIEWS.match(self.nodes[reference.i].name):
@@ -160,11 +174,16 @@ class Values:
 # ------------------------------------------------------------------- the run
 
 
+def text_of(config):
+    """The part of a file that is the model of text: of one that makes music of text, its decoder."""
+    return config.decoder if hasattr(config, "audio_encoder") and hasattr(config, "decoder") else config.get_text_config()
+
+
 def smaller(kind, config):
     config = copy.deepcopy(config)
-    if isinstance(config.get_text_config(), kind.config_class):  # a text model of a file for more
-        config = config.get_text_config()
-    for one in {id(part): part for part in (config, config.get_text_config())}.values():
+    if isinstance(text_of(config), kind.config_class):  # a text model of a file for more
+        config = text_of(config)
+    for one in {id(part): part for part in (config, text_of(config))}.values():
         with contextlib.suppress(Exception):
             one.vocab_size = one.vocab_size or 128
         with contextlib.suppress(Exception):
@@ -193,14 +212,53 @@ def watch(model, graph, norms):
         def hook(module, args, named, out):
             graph.path.pop()
             inside = [value for value in [*args, *named.values()] if torch.is_tensor(value)]
-            if is_norm and inside and torch.is_tensor(out):
+            # one that returns 1 / rms alone is no norm
+            if is_norm and inside and torch.is_tensor(out) and out.numel() == inside[0].numel():
                 norms.append((name, module, [graph.reference(value) for value in inside], graph.reference(out)))
 
         return hook
 
+    def is_norm(module):
+        """One that has a norm inside does something besides it."""
+        return bool(NORM.search(type(module).__name__)) and not any(map(is_norm, module.children()))
+
     for name, module in model.named_modules():
         module.register_forward_pre_hook(enter(name))
-        module.register_forward_hook(leave(name, bool(NORM.search(type(module).__name__))), with_kwargs=True)
+        module.register_forward_hook(leave(name, is_norm(module)), with_kwargs=True)
+
+
+def inputs_of(model):
+    """Tokens, unless a model reads something else, or besides."""
+
+    def tokens(*shape):
+        return torch.zeros(shape, dtype=torch.long)
+
+    def values(*shape):
+        return torch.zeros(shape, dtype=torch.bfloat16)
+
+    config = model.config
+    others = {
+        "kyutai_speech_to_text": lambda: {"input_ids": tokens(1, N_TOKENS, config.num_codebooks + 1)},
+        "musicgen_decoder": lambda: {"input_ids": tokens(config.num_codebooks, N_TOKENS)},
+        "musicgen_melody_decoder": lambda: {"input_ids": tokens(config.num_codebooks, N_TOKENS)},
+        "speech_to_text": lambda: {
+            "input_features": values(1, 4 * N_TOKENS, config.input_feat_per_channel),
+            "decoder_input_ids": tokens(1, N_TOKENS),
+        },
+        "voxtral_realtime_text": lambda: {"input_ids": tokens(1, N_TOKENS), "t_cond": values(1, 1, config.hidden_size)},
+    }
+    return others.get(config.model_type, lambda: {"input_ids": tokens(1, N_TOKENS)})()
+
+
+def sizes_of(config):
+    """How many tokens each expert gets, where a model reads it: the first gets all."""
+    before, taken = torch.Tensor.tolist, N_TOKENS * (getattr(config, "num_experts_per_tok", None) or 1)
+
+    def sizes(tensor):
+        is_count = tensor.device.type == "meta" and tensor.dtype == torch.long and tensor.dim() == 1
+        return [taken] + [0] * (len(tensor) - 1) if is_count else before(tensor)
+
+    return sizes
 
 
 def run_once(kind, config, mask):
@@ -217,12 +275,17 @@ def run_once(kind, config, mask):
             model = kind(smaller(kind, config)).eval()
         finally:
             torch.set_default_dtype(before)
+        if config.model_type in OF_FLOATS:
+            model.to("meta", torch.bfloat16)
         watch(model, graph, norms)
         names = inspect.signature(model.forward).parameters
         named = {"use_cache": False} if "use_cache" in names else {}
+        named |= inputs_of(model)
+        stack.enter_context(mock.patch.object(torch.Tensor, "tolist", sizes_of(text_of(config))))
+        stack.enter_context(mock.patch.object(torch.distributions.Distribution, "_validate_args", False))  # no values
         with graph:
             try:
-                model(input_ids=torch.zeros(1, N_TOKENS, dtype=torch.long), **named)
+                model(**named)
             except Exception as why:  # whatever a model of somebody else's wants besides
                 error = f"{type(why).__name__}: {(str(why).splitlines() or [''])[0]}"
     return Run(graph, norms, error)
@@ -249,30 +312,38 @@ class Place:
     name: str
     inputs: dict
     output: torch.Tensor
-    is_scaled: bool = False  # of a sum: x was multiplied by a number, and is as it was before
+    scales: dict = dataclasses.field(default_factory=dict)  # of a sum: what was multiplied, which is as it was before
     is_rotated: bool = False  # of heads: before they were normalised
     eps: float = None
-    parallel: tuple = ()  # of a sum: what it is with three operands: the order, and their tensors
+    parallel: tuple = ()  # of a sum: what it is with three operands: the order, their tensors, and their scales
+    is_behind: bool = False  # of a norm: it is added to something
 
 
 def is_number(graph, reference):
     return not isinstance(reference, (Made, Given)) or graph.shape(reference).numel() == 1
 
 
-def is_scaled(graph, reference):
-    """Multiplied by a number, and not what a token's embedding is."""
+def is_embedding(graph, reference):
+    """Of tokens or positions."""
     reference = graph.behind_views(reference)
-    if not isinstance(reference, Made):
-        return False
-    node = graph.nodes[reference.i]
-    if not re.match(r"(mul|div)_?$", node.name) or not any(is_number(graph, one) for one in node.args[:2]):
-        return False
-    inside = graph.behind_views(next((one for one in node.args if isinstance(one, Made)), None))
-    return not (isinstance(inside, Made) and graph.nodes[inside.i].name == "embedding")
+    return isinstance(reference, Made) and graph.nodes[reference.i].name in ("embedding", "index_select")
 
 
-def unscaled(graph, reference):
-    return next(one for one in graph.nodes[graph.behind_views(reference).i].args if not is_number(graph, one))
+def unscaled(graph, values, reference, streams=()):
+    """What is multiplied by a number, and the number: None where it is not. Nor is what norms read, a stream, taken
+    apart, or what makes one of a token's embedding."""
+    made = graph.behind_views(reference)
+    node = graph.nodes[made.i] if isinstance(made, Made) else None
+    if not node or made in streams or not re.match(r"(mul|div)_?$", node.name):
+        return reference, None
+    numbers = [one for one in node.args[:2] if is_number(graph, one)]
+    others = [one for one in node.args[:2] if not is_number(graph, one)]
+    if len(numbers) != 1 or len(others) != 1:
+        return reference, None
+    if is_embedding(graph, others[0]) and graph.behind_views(others[0]) not in streams:
+        return reference, None
+    number = float(values[numbers[0]]) if isinstance(numbers[0], (Made, Given)) else float(numbers[0])
+    return others[0], 1 / number if node.name.startswith("div") else number
 
 
 def sum_of(graph, reference):
@@ -284,7 +355,24 @@ def sum_of(graph, reference):
     if any(not isinstance(one, (Made, Given)) for one in node.args):
         return None
     a, b = node.args
+    if graph.dtype(a) != graph.dtype(b):  # a residual of float32 beside what a block gives
+        a, b = sorted((a, b), key=lambda one: -graph.dtype(one).itemsize)
     return (b, a) if graph.shape(a) == graph.shape(b) else None
+
+
+def whole_sum(graph, values, reference):
+    """The two operands of what a norm reads, and the number that their sum is multiplied by, or None: one that is
+    float32 for its residual alone is rounded first."""
+    inner, scale = unscaled(graph, values, reference)
+    operands = sum_of(graph, inner)
+    if operands:
+        return operands, scale
+    made = graph.behind_views(reference)
+    if isinstance(made, Made) and graph.nodes[made.i].name == "_to_copy":
+        operands = sum_of(graph, graph.nodes[made.i].args[0])
+        if operands and graph.dtype(operands[0]) == graph.dtype(made) != graph.dtype(operands[1]):
+            return operands, None
+    return None, None
 
 
 def parallel_sum(graph, operands, streams):
@@ -329,35 +417,60 @@ def rotates(graph, reference):
     return any(graph.nodes[i].name in ("cos", "polar") for i in segment(graph, reference)[0])
 
 
+def as_viewed(graph, reference, value):
+    """Another value of what a reference is a view of, in the same way."""
+    steps = []
+    while isinstance(reference, Made) and VIEWS.match(graph.nodes[reference.i].name):
+        steps.append(graph.nodes[reference.i])
+        reference = steps[-1].args[0]
+    for step in reversed(steps):
+        value = step.function(value, *step.args[1:], **step.named)
+    return value
+
+
+def terms_of(graph, values, streams, reference, parts):
+    """Tensors of a sum, as what it is a view of, and the numbers that they are multiplied by: none in a sum of
+    embeddings."""
+    is_first = any(is_embedding(graph, part) for part in parts.values())
+    found = {key: (part, None) if is_first else unscaled(graph, values, part, streams) for key, part in parts.items()}
+    scales = {f"{key}_scale": scale for key, (_, scale) in found.items() if scale is not None}
+    return {key: as_viewed(graph, reference, values[one]) for key, (one, _) in found.items()}, scales
+
+
 def norms_of(found, values):
     graph, count = found.graph, {}
     streams = {graph.behind_views(inside[0]) for *_, inside, _ in found.norms if not isinstance(inside[0], Given)}
+    used = {id(one.tensor) for node in graph.nodes for one in tree_flatten((node.args, node.named))[0] if isinstance(one, Given)}
+    added = {graph.behind_views(one) for i in range(len(graph.nodes)) for one in sum_of(graph, Made(i, 0)) or ()}
     for name, module, inside, out in found.norms:
         place = re.sub(r"\d+", "N", name)
         count[place] = count.get(place, 0) + 1
         if count[place] > N_ALIKE:
             continue
         gains = {key: values.parameter(getattr(module, key)) for key in ("weight", "bias")
-                 if getattr(module, key, None) is not None}  # fmt: skip
+                 if id(getattr(module, key, None)) in used}  # fmt: skip
         role = "norm" if len(inside) == 1 else "gated norm"
         role = "norm of heads" if HEADS.search(place) else role
         is_rotated = role == "norm of heads" and rotates(graph, inside[0])
         x = values[inside[0]]
         gate = {"gate": values[inside[1]].to(x.dtype)} if role == "gated norm" else {}  # Mamba's x is float32
-        yield Place(role, place, {"x": x, **gains, **gate}, values[out], False, is_rotated, eps_of(module))
-        operands = sum_of(graph, inside[0])
-        if operands and role == "norm":
+        yield Place(role, place, {"x": x, **gains, **gate}, values[out], {}, is_rotated, eps_of(module), is_behind=graph.behind_views(out) in added)
+        operands, scale = whole_sum(graph, values, inside[0])
+        # the last norm of a residual of float32 is float32, and its own
+        if operands and role == "norm" and graph.dtype(out) == graph.dtype(operands[0]):
             x, residual = operands
-            scaled = is_scaled(graph, x) or is_scaled(graph, residual)
-            if is_scaled(graph, residual) and not is_scaled(graph, x):
+            if unscaled(graph, values, residual, streams)[1] is not None and unscaled(graph, values, x, streams)[1] is None:
                 x, residual = residual, x
-            of_x = unscaled(graph, x) if scaled else x
-            inputs = {"x": values[of_x], "residual": values[residual], **gains}
+            scales = {} if scale is None else {"sum_scale": scale}
+            terms, found_scales = terms_of(graph, values, streams, inside[0], {"x": x, "residual": residual})
             three = parallel_sum(graph, operands, streams)
             if three:
-                order, terms = three
-                three = order, dict(zip(("x", "addend", "residual"), (values[one] for one in terms)))
-            yield Place("sum", place, inputs, values[out], scaled, eps=eps_of(module), parallel=three or ())
+                order, parts = three
+                parts = dict(zip(("x", "addend", "residual"), parts))
+                parts, of_parts = terms_of(graph, values, streams, inside[0], parts)
+                three = order, parts, scales | of_parts
+            scales |= found_scales
+            yield Place("sum", place, {**terms, **gains}, values[out], scales, eps=eps_of(module), parallel=three or ())
 
 
 def added_norms_of(found, values):

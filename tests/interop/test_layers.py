@@ -32,7 +32,7 @@ MOST = 40e-6  # of a model's elements, besides a few
 A_FEW = 20
 TAIL = -2.0  # below it PyTorch's float32 formula of gelu loses digits, and roped's does not
 CHOSEN = os.environ.get("ROPED_INTEROP_CHOSEN", "").split()  # of these models alone
-N_RIGHT = 0 if CHOSEN else 165 if IS_ALL else 20
+N_RIGHT = 0 if CHOSEN else 198 if IS_ALL else 20
 ROPE = {"rope_theta": 1e4, "rope_type": "default"}
 # What the defaults of some classes lack, without which their models cannot be made
 FILLED = {
@@ -52,6 +52,7 @@ FILLED = {
     "minicpm3": {"num_hidden_layers": 3},
     "ministral": {"head_dim": 128},
     "nemotron": {"num_key_value_heads": 8},
+    "xmod": {"default_language": "en_XX"},
 }
 
 
@@ -63,19 +64,22 @@ GATES = {found[0]: found[1:] for found in re.findall(r'^LAYERS\("([\w-]+)".* \.f
 # -> the first member that says whether blocks are parallel, and whether they are without it
 SUM_FLAGS = {name: (bool(plus), flag) for name, plus, flag in
              re.findall(r'^LAYERS\("([\w-]+)".*sum_flags = "(\+?)(\w+)', ROWS, re.MULTILINE)}  # fmt: skip
-SCALES = dict(re.findall(r'^LAYERS\("([\w-]+)".*x_scale = "(\w+)', ROWS, re.MULTILINE))
+SCALES = re.findall(r'\.(?:x|residual|addend|sum) = "(\w+)(?:\.(\d))?', ROWS)
 ACTIVATIONS = dict(re.findall(r'^LAYERS\("([\w-]+)"(?:, [\w"=.-]+){5}, "(\w+)"', ROWS, re.MULTILINE))
 
 
 def configuration(model_type, **others):
     """The defaults, and every eps another number, and what x is multiplied by."""
     config = transformers.CONFIG_MAPPING[model_type](**FILLED.get(model_type, {}))
-    text = config.get_text_config()
+    text = layers.text_of(config)
     for name, value in others.items():
         setattr(text, name, value)
-    for name in set(SCALES.values()):
-        if isinstance(getattr(text, name, None), float):
-            setattr(text, name, 0.22)
+    for i, (name, index) in enumerate(sorted(set(SCALES))):
+        old, scale = getattr(text, name, None), 0.22 + i / 64
+        if isinstance(old, (float, int)) or (index and old):
+            setattr(text, name, [scale if j == int(index) else one for j, one in enumerate(old)] if index else scale)
+    for name in filter(re.compile("(alpha|beta)_factor$").search, vars(text)):
+        setattr(text, name, 0.22 if "alpha" in name else 0.78)
     names = [name for name, value in sorted(text.to_dict().items()) if "eps" in name and isinstance(value, float)]
     for i, name in enumerate(names):
         setattr(text, name, round(1.1e-5 + i * 1e-6, 9))
@@ -103,6 +107,9 @@ def row_of(place, rows, width):
         return rows["norms of the indexer"]
     if place.role == "norm of heads":
         for what, (operator, params) in rows.items():
+            if re.match("[qk],.*before it", what) and not place.is_rotated:  # heads with weights of their own
+                if what[0] == re.search("(q|k)(uery|ey)?_?(layer_?)?norm", place.name)[1]:
+                    return operator, params
             when = "after they" if place.is_rotated else "before they|not rotated"
             is_fused = operator.startswith("qk_rmsnorm") and not place.is_rotated
             if params and (is_fused or re.search(when, what)):
@@ -111,14 +118,41 @@ def row_of(place, rows, width):
                 }
         is_said = any("q and k" in what and row[1] is None for what, row in rows.items())
         return None, "a norm of heads" if is_said else "WRONG"
+    if place.role == "norm" and place.output.shape[-1] != place.inputs["x"].shape[-1]:
+        return rows.get("norms of heads that become a row", (None, "norms of heads"))
     is_inner = place.role == "norm" and place.output.shape[-1] != width
     if is_inner and "norms inside attention" in rows:
         return rows["norms inside attention"]
-    start = {"norm": "norms", "sum": "residual", "MLP": "middle of a", "gated norm": "gated", "added norm": "norms behind"}[place.role]
+    if place.is_behind and place.role == "norm" and "norms behind a block, and the residual" in rows:
+        return "rmsnorm", rows["norms behind a block, and the residual"][1]
+    if place.role == "norm" and ".N" not in place.name and "norms outside layers" in rows:
+        return rows["norms outside layers"]
+    if place.role == "MLP" and place.name.endswith("experts") and "middle of an expert's MLP" in rows:
+        return rows["middle of an expert's MLP"]
+    if place.role == "norm" and "weight" not in place.inputs and "norms without a weight" in rows:
+        return rows["norms without a weight"]
+    if place.role == "MLP" and re.search(r"norm(\.|$)", place.name) and "middle of an MLP in a norm" in rows:
+        return rows["middle of an MLP in a norm"]
+    start = {"norm": "norms", "MLP": "middle of a", "gated norm": "gated", "added norm": "norms behind"}[place.role]
     found = [row for what, row in rows.items() if what.startswith(start)]
     if not found or found[0][1] is None:
         return None, found[0][0] if found else f"a {place.role}"
     return found[0]
+
+
+def sum_row(place, rows):
+    """The row whose operands and scales are those of the place; numbers that the file does not say are the model's."""
+    found = {what: row for what, row in rows.items() if what.startswith("residual")}
+    if not any(params for _, params in found.values()):
+        return None, "a residual sum"
+    if "residual, and a norm outside layers" in found:
+        is_outside = ".N" not in place.name
+        found = {what: row for what, row in found.items() if ("outside" in what) == is_outside}
+    for operator, params in found.values():
+        order, scales = params.get("sum_order"), place.parallel[2] if "sum_order" in params and place.parallel else place.scales
+        if order in (None, *place.parallel[:1]) and {name for name in params if name.endswith("_scale")} == set(scales):
+            return operator, params | {name: scale for name, scale in scales.items() if params[name].isupper()}
+    return None, "ANOTHER"
 
 
 def ask(address, operator, tensors, params):
@@ -164,17 +198,15 @@ class Model:
     """What was found of one: elements that were compared and that differ, and what no row gives."""
 
     def __init__(self, config):
-        self.width = getattr(config.get_text_config(), "hidden_size", None)
+        self.width = getattr(layers.text_of(config), "hidden_size", None)
         self.n, self.n_off, self.missing, self.where = 0, 0, set(), []
 
     def compare(self, address, place, rows):
-        operator, params = row_of(place, rows, self.width)
+        operator, params = sum_row(place, rows) if place.role == "sum" else row_of(place, rows, self.width)
         if place.role == "added norm" and operator is None:
             return  # it is a norm and a sum
-        if place.role == "sum" and operator and place.is_scaled != ("x_scale" in params):
-            self.where.append(f"{place.name}: x is multiplied first, or is not")
-        if place.role == "sum" and operator and "sum_order" in params and place.parallel[:1] != (params["sum_order"],):
-            self.where.append(f"{place.name}: the order of the sum is {place.parallel[:1]}")
+        if params == "ANOTHER":
+            self.where.append(f"{place.name}: a sum with {place.scales}, or with three operands {place.parallel[::2]}")
             return
         if operator is None and params == "WRONG":
             self.where.append(f"{place.name}: q and k are normalised")
@@ -183,6 +215,10 @@ class Model:
             return
         if "norms, by T(1 + weight)" in rows and "weight" in place.inputs:
             place.inputs["weight"] = place.inputs["weight"] + 1
+        if "heads" in params:  # whose weights are those of a row
+            x = place.inputs["x"]
+            place.inputs = {key: value.flatten() for key, value in place.inputs.items()}
+            place.inputs["x"] = x.reshape(-1, int(params["heads"]) * x.shape[-1])
         ways = list(inputs_of(place, operator, params))
         off = min((differing(ask(address, operator, way, params), place, way, params) for way in ways), default=place.output.numel())
         self.n += place.output.numel()
