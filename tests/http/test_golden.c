@@ -453,6 +453,16 @@ static void run_file(const char *folder, const char *name)
         check_n_passed++;
 }
 
+/* A sanitizer sees as much in a part of them; another processor does not. */
+static bool takes_file(void)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    return check_takes_case();
+#else
+    return true;
+#endif
+}
+
 int main(void)
 {
     const char *folder = getenv("ROPED_TEST_GOLDEN");
@@ -465,14 +475,18 @@ int main(void)
         return EXIT_FAILURE;
     }
     server_start(&server, NULL);
-    while ((entry = readdir(all)) != NULL)
-        if (strstr(entry->d_name, ".safetensors") && check_takes_case())
+    int n_found = 0;
+    while ((entry = readdir(all)) != NULL) {
+        if (!strstr(entry->d_name, ".safetensors"))
+            continue;
+        n_found++;
+        if (takes_file())
             run_file(folder, entry->d_name);
+    }
     closedir(all);
     CHECK(server_stop(&server));
-    if (check_n_passed + check_n_failed < 100) {
-        fprintf(stderr, "only %d golden files found\n",
-                check_n_passed + check_n_failed);
+    if (n_found < 100) {
+        fprintf(stderr, "only %d golden files found\n", n_found);
         check_n_failed++;
     }
     return check_done();
