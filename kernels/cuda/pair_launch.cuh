@@ -9,7 +9,8 @@
 template <typename K, int kRowThreads, int kRowVectors, bool kKeep, int kRowShares = 1>
 struct pair_config : norm_config<K, kRowThreads, kRowVectors, kWeightInKind, false, kRowShares> {
     static constexpr bool kKeeps = kKeep;
-    static constexpr int kMinBlocks = kRowThreads == 512 && kRowVectors == 2 ? 2 : 1;
+    static constexpr int kMinBlocks =
+        kRowThreads == 512 && (kRowVectors == 2 || sizeof(typename K::T) == 4) ? 2 : 1;
 };
 
 template <typename K>
