@@ -480,7 +480,7 @@ static void fill(struct roped_call *call, int input)
         memset(tensor->data, 0x3C, bytes);
 }
 
-void bench_build(struct roped_call *call, const struct bench_row *row)
+void bench_resolve(struct roped_call *call, const struct bench_row *row)
 {
     static struct roped_call bare;
     struct roped_error err = {.text = ""};
@@ -492,6 +492,11 @@ void bench_build(struct roped_call *call, const struct bench_row *row)
             refuse(row, row->sizes, "fits no form");
     if (roped_call_resolve(call, &err))
         refuse(row, "is refused:", err.text);
+}
+
+void bench_build(struct roped_call *call, const struct bench_row *row)
+{
+    bench_resolve(call, row);
     for (int i = 0; i < call->n_in; i++)
         if (roped_tensor_given(&call->in[i]))
             fill(call, i);

@@ -23,7 +23,11 @@ struct bench_row {
 extern const struct bench_row bench_rows[];
 extern const int bench_n_rows;
 
-/* Builds the call of a row with random inputs (heap, case_free). Resolved. */
+/* The call of a row, without values. A row that is no call ends the program
+ * with a line that says why. */
+void bench_resolve(struct roped_call *call, const struct bench_row *row);
+
+/* The same with random inputs (heap, case_free). */
 void bench_build(struct roped_call *call, const struct bench_row *row);
 
 /* Bytes that one pass must read and write: of caches, what is written. */

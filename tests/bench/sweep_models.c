@@ -134,13 +134,19 @@ static void visit_rows(const struct sweep *sweep, const struct roped_op *op,
     sweep->visit(sweep->context, &row);
 }
 
+/* Is it a norm into codes, whose parameters the variants are? */
+static bool has_variants(const struct roped_op *op)
+{
+    return roped_op_param(op, "dynamic") >= 0 &&
+           roped_op_param(op, "granularity") < 0;
+}
+
 /* Rows of a width by every step. Float32 has the width of twice as many 16-bit
  * elements: one step will do. */
 static void sweep_width(const struct sweep *sweep, const struct roped_op *op,
                         int64_t width)
 {
-    bool quantizes = roped_op_param(op, "dynamic") >= 0 &&
-                     roped_op_param(op, "granularity") < 0; /* a norm */
+    bool quantizes = has_variants(op);
     for (int v = 0; v < (quantizes ? N_VARIANTS : 1); v++) {
         if (width % variants[v].group)
             continue;
@@ -221,7 +227,7 @@ static void visit_random(const struct sweep *sweep, uint64_t seed)
             continue;
         i++;
         visit_rows(sweep, op, dtype, n, width,
-                   roped_op_param(op, "dynamic") >= 0 ? variant : NULL);
+                   has_variants(op) ? variant : NULL);
     }
 }
 
