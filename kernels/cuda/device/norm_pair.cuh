@@ -250,7 +250,7 @@ __device__ __forceinline__ Acc read_pair_squares(const pair_args &args, const ro
     return sums.total();
 }
 
-// As reread_scale of norm_reread.cuh. end: the row's elements, 0 where there is no row.
+// As find_scale of norm_staged.cuh. end: the row's elements, 0 where there is no row.
 template <typename K, bool kIsAligned>
 __device__ __forceinline__ row_scale reread_pair_scale(const pair_args &args,
                                                        const row_source<K> &source, int64_t end,
