@@ -110,6 +110,15 @@ static char *norm_parameters(const struct model *model, enum kind kind,
     return must_have(text);
 }
 
+static void add_norm(cJSON *array, const struct model *model, const char *what,
+                     const char *op, enum kind kind, const char *eps,
+                     const char *more)
+{
+    char *text = norm_parameters(model, kind, eps, more);
+    add_layer(array, what, op, text);
+    free(text);
+}
+
 enum heads model_heads(const struct model *model)
 {
     const struct layers *layers = model->layers;
@@ -152,11 +161,9 @@ static void add_own_weights(cJSON *array, const struct model *model)
     for (int i = 0; i < 2; i++) {
         const bool has_own = model_count(model, members[i]) > 0;
         char *heads = number_text(model, "heads", members[has_own ? i : 0]);
-        char *text = norm_parameters(model, model->layers->kind,
-                                     model->layers->eps, heads);
-        add_layer(array, what[i], norm_operator(model), text);
+        add_norm(array, model, what[i], norm_operator(model),
+                 model->layers->kind, model->layers->eps, heads);
         free(heads);
-        free(text);
     }
 }
 
@@ -176,10 +183,8 @@ static void add_apart(cJSON *array, const struct model *model)
     bool is_fused = heads == ALWAYS && !model->no_table.text[0];
     if (heads == NEVER || heads == NO_ROTATION || is_fused)
         return;
-    char *text =
-        norm_parameters(model, model->layers->kind, model->layers->eps, "");
-    add_layer(array, when[heads], norm_operator(model), text);
-    free(text);
+    add_norm(array, model, when[heads], norm_operator(model),
+             model->layers->kind, model->layers->eps, "");
 }
 
 /* Rows of heads, for each table. */
@@ -332,10 +337,9 @@ static void add_one_sum(cJSON *array, const struct model *model,
                         enum sum sum, const struct scales *scales)
 {
     char *more = sum_parameters(model, sum, scales);
-    char *text = norm_parameters(model, kind, eps, more);
-    add_layer(array, what,
-              has_layer_norms(model) ? "add_layer_norm" : "add_rmsnorm", text);
-    free(text);
+    add_norm(array, model, what,
+             has_layer_norms(model) ? "add_layer_norm" : "add_rmsnorm", kind,
+             eps, more);
     free(more);
 }
 
@@ -369,57 +373,37 @@ static void add_norms(cJSON *array, const struct model *model)
 {
     const struct layers *layers = model->layers;
     const char *op = norm_operator(model);
-    char *one = norm_parameters(model, layers->kind, layers->eps, "");
-    add_layer(array,
-              layers->kind == PLUS_ONE ? "norms, by T(1 + weight)" : "norms",
-              op, one);
-    if (layers->outer) {
-        char *outer =
-            norm_parameters(model, layers->outer, outer_eps(layers), "");
-        add_layer(array, "norms outside layers", op, outer);
-        free(outer);
-    }
-    if (layers->inner_eps) {
-        char *inner =
-            norm_parameters(model, layers->kind, layers->inner_eps, "");
-        add_layer(array, "norms inside attention", op, inner);
-        free(inner);
-    }
-    if (layers->index_eps) {
-        char *text = norm_parameters(model, LAYER, layers->index_eps, "");
-        add_layer(array, "norms of the indexer", "layer_norm", text);
-        free(text);
-    }
-    if (layers->has_bare) {
-        char *eps = eps_text(model, layers->eps), *text;
-        if (asprintf(&text, "--eps %s --rounding scale", eps) < 0)
-            text = NULL;
-        add_layer(array, "norms without a weight", op, must_have(text));
-        free(eps);
-        free(text);
-    }
+    const enum kind kind = layers->kind;
+    add_norm(array, model,
+             kind == PLUS_ONE ? "norms, by T(1 + weight)" : "norms", op, kind,
+             layers->eps, "");
+    if (layers->outer)
+        add_norm(array, model, "norms outside layers", op, layers->outer,
+                 outer_eps(layers), "");
+    if (layers->inner_eps)
+        add_norm(array, model, "norms inside attention", op, kind,
+                 layers->inner_eps, "");
+    if (layers->index_eps)
+        add_norm(array, model, "norms of the indexer", "layer_norm", LAYER,
+                 layers->index_eps, "");
+    if (layers->has_bare)
+        add_norm(array, model, "norms without a weight", op, ONCE, layers->eps,
+                 " --rounding scale");
     if (layers->merged) {
-        char *heads = number_text(model, "heads", layers->merged), *more, *text;
+        char *heads = number_text(model, "heads", layers->merged), *more;
         if (asprintf(&more, " --rounding type%s", heads) < 0)
             more = NULL;
-        text = norm_parameters(model, LAYER, layers->eps, must_have(more));
-        add_layer(array, "norms of heads that become a row", "layer_norm",
-                  text);
+        add_norm(array, model, "norms of heads that become a row", "layer_norm",
+                 LAYER, layers->eps, must_have(more));
         free(heads);
         free(more);
-        free(text);
     }
     add_gated(array, model);
-    if (layers->is_behind) {
-        char *behind = norm_parameters(
-            model, layers->kind,
-            layers->behind_eps ? layers->behind_eps : layers->eps, "");
-        add_layer(array, "norms behind a block, and the residual",
-                  "rmsnorm_add", behind);
-        free(behind);
-    }
+    if (layers->is_behind)
+        add_norm(array, model, "norms behind a block, and the residual",
+                 "rmsnorm_add", kind,
+                 layers->behind_eps ? layers->behind_eps : layers->eps, "");
     add_sum(array, model);
-    free(one);
 }
 
 /* What transformers calls them, and roped; which round each of their steps to
@@ -467,14 +451,11 @@ static void add_mlp(cJSON *array, const struct model *model)
     enum mlp mlp = layers->mlp;
     const struct activation *activation =
         mlp == OTHER_MLP ? NULL : activation_of(model, layers->activation);
+    const cJSON *one =
+        layers->is_one ? model_member(model, layers->is_one) : NULL;
     char *text;
-    if (!activation) {
-        add_other(array, what[mlp], "not known");
-        return;
-    }
-    if (layers->is_one &&
-        !(cJSON_IsNumber(model_member(model, layers->is_one)) &&
-          model_member(model, layers->is_one)->valuedouble == 1)) {
+    if (!activation ||
+        (layers->is_one && !(cJSON_IsNumber(one) && one->valuedouble == 1))) {
         add_other(array, what[mlp], "not known");
         return;
     }

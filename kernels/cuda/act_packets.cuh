@@ -293,15 +293,6 @@ static bool has_packets(const struct act_and_mul_plan *plan, const struct act_op
            has_packets<T>(plan, of.up, of.up ? of.up_stride : 0);
 }
 
-// Has every element a thread at once, or nearly? Then it waits for one load, and shifting would
-// only be more to do: 2,048 threads are on a multiprocessor, of which those of 16 bits gain sooner.
-template <typename T>
-static bool is_small(const struct act_and_mul_plan *plan, const struct roped_queue *queue)
-{
-    const int64_t most = sizeof(T) == 4 ? 2048 : 1536;
-    return plan->n_rows * plan->width <= most * queue->n_multiprocessors;
-}
-
 // How packets of a call are moved.
 template <typename T>
 static act_access access_of(const struct roped_call *call, bool has_packets,
@@ -309,7 +300,8 @@ static act_access access_of(const struct roped_call *call, bool has_packets,
 {
     const struct act_and_mul_plan *plan = (const struct act_and_mul_plan *)call->plan;
     if (!has_packets)
-        return plan->interleaved || is_small<T>(plan, queue) ? kActSingle : kActShifted;
+        return plan->interleaved || is_small<T>(plan->n_rows * plan->width, queue) ? kActSingle
+                                                                                   : kActShifted;
     return passes_l2(roped_call_bytes(call), queue) ? kActKept : kActAligned;
 }
 

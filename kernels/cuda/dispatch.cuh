@@ -78,6 +78,16 @@ static inline bool passes_l2(int64_t bytes, const struct roped_queue *queue)
     return bytes > 4 * (int64_t)queue->l2_bytes;
 }
 
+// Has every element of so many a thread at once, or nearly? Then it waits for one load, and
+// shifting (device/shifted.cuh) would only be more to do: 2,048 threads are on a multiprocessor, of
+// which those of 16 bits gain sooner.
+template <typename T>
+static bool is_small(int64_t elements, const struct roped_queue *queue)
+{
+    const int64_t most = sizeof(T) == 4 ? 2048 : 1536;
+    return elements <= most * queue->n_multiprocessors;
+}
+
 // ------------------------------------------------------------------------------------ launch
 
 template <typename Args>

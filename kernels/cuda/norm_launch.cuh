@@ -133,14 +133,6 @@ static inline int staged_block(int threads)
     return threads > 32 ? threads : kNormThreads;
 }
 
-// Has every element a thread at once, or nearly? Shifting would only be more to do.
-template <typename T>
-static inline bool is_small(const struct norm_args *args, const struct roped_queue *queue)
-{
-    const int64_t most = sizeof(T) == 4 ? 2048 : 1536; // threads of a multiprocessor
-    return args->n_rows * args->hidden <= most * queue->n_multiprocessors;
-}
-
 // Rows that registers do not hold, so many of them in a block: what it has of shared memory, in
 // bytes, or none where they are read again.
 template <typename K>
@@ -156,7 +148,7 @@ static enum roped_status stage_rows(struct norm_args *args, int rows,
                           "tensor 'x': rows of %lld elements, expected at most %lld on this device",
                           (long long)args->hidden, (long long)(kMost * K::kVec));
     args->is_staged = needed + kOwn <= queue->shared_bytes;
-    args->by_elements = is_small<typename K::T>(args, queue);
+    args->by_elements = is_small<typename K::T>(args->n_rows * args->hidden, queue);
     *bytes = args->is_staged ? needed : 0;
     return ROPED_OK;
 }

@@ -83,7 +83,7 @@ make_cross_compiler() {
 }
 # The toolkit is mounted, not copied; its version is what layers are known by.
 # nvcc optimises and assembles only what is for every GPU, as an image to use is:
-# here nothing runs on a GPU, and it takes a third of the time.
+# here nothing runs on a GPU.
 make_devel() {
     local container
     container=$(engine from "$from")

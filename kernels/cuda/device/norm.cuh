@@ -130,7 +130,7 @@ __device__ __forceinline__ void share_squares(const row_values<K, C> &values,
 }
 
 // One thread's share of a row's squares, from memory.
-template <typename K, bool kIsAligned, bool kStrides, bool kKeeps, typename Acc>
+template <typename K, bool kStrides, bool kKeeps, typename Acc>
 __device__ __forceinline__ Acc read_squares(const norm_args &args, int64_t row, int thread,
                                             int threads)
 {
@@ -141,10 +141,9 @@ __device__ __forceinline__ Acc read_squares(const norm_args &args, int64_t row, 
 #pragma unroll 1
     for (int64_t i = thread * K::kVec; i < args.hidden; i += threads * K::kVec) {
         float z[K::kVec];
-        load_into<K, kIsAligned, kKeeps>(raw, 0, source_of_row<K, kStrides>(args, row), i,
-                                         args.hidden - i);
+        load_into<K, true, kKeeps>(raw, 0, source_of_row<K, kStrides>(args, row), i,
+                                   args.hidden - i);
         unpack_sum<K>(args, raw, 0, z);
-        round_stored<K>(args, z);
         sums.add(z);
     }
     return sums.total();
@@ -171,7 +170,7 @@ __device__ __noinline__ float read_again(const norm_args &args, int64_t row, int
     double share[C::kShares];
 #pragma unroll
     for (int s = 0; s < C::kShares; s++)
-        share[s] = read_squares<K, true, C::kStrides, C::kKeeps, double>(
+        share[s] = read_squares<K, C::kStrides, C::kKeeps, double>(
             args, row, thread + s * C::threads(), C::threads() * C::kShares);
     return exact_scale_of<C>(args, share, turn);
 }
