@@ -109,7 +109,7 @@ struct tile_packet {
     }
 };
 
-// A row in the registers of a block of threads.
+// A row in the registers of a block of threads, or of a cluster's blocks of a part each.
 template <typename T, int kVecs>
 static __global__ void __launch_bounds__(kMostThreads, kVecs <= 4 ? 2 : 1)
     row_kernel(const __grid_constant__ coded_args args)
@@ -118,8 +118,9 @@ static __global__ void __launch_bounds__(kMostThreads, kVecs <= 4 ? 2 : 1)
     constexpr int kVec = kVecOf<T>;
     const quantize_args &codes = args.codes;
     const code_rule rule = rule_of<CODE_SCALE_F32>(codes);
-    const int64_t row = blockIdx.x, first = threadIdx.x * kVec, step = blockDim.x * kVec;
-    __shared__ float shared[32];
+    const int64_t row = blockIdx.x, step = blockDim.x * kVec;
+    const int64_t first = blockIdx.y * kVecs * step + threadIdx.x * kVec;
+    __shared__ float shared[32], of_part;
     typename S::template operands<kVec> raw[kVecs];
     float x[kVecs][kVec], largest = 0.0f;
     let_next_start();
@@ -138,10 +139,12 @@ static __global__ void __launch_bounds__(kMostThreads, kVecs <= 4 ? 2 : 1)
             largest = fmaxf(largest, largest_of(rule, x[v]));
     }
     largest = largest_in_group(largest, shared, blockDim.x);
+    if (gridDim.y > 1)
+        largest = largest_in_cluster(largest, &of_part);
     const code_scale_made scale = make_scale(rule, largest);
-    if (threadIdx.x == 0)
+    if (threadIdx.x == 0 && blockIdx.y == 0)
         store_scale(rule, codes.scales, scale_at(codes.scales, row, 0), scale);
-    const code_divisor divisor = divisor_of(scale);
+    const code_divisor divisor = scale.divisor;
 #pragma unroll
     for (int v = 0; v < kVecs; v++)
         if (first + v * step < codes.width)
@@ -177,7 +180,7 @@ static __global__ void __launch_bounds__(kMostThreads)
         code_scale_made scale = make_scale(codes.rule, largest);
         if (threadIdx.x == 0)
             store_scale(codes.rule, codes.scales, scale_at(codes.scales, strip, tile), scale);
-        divisor = divisor_of(scale);
+        divisor = scale.divisor;
         __syncthreads();
     } else {
         divisor = known_scale(codes);
@@ -234,12 +237,25 @@ static enum roped_status launch_tiles(coded_args args, struct roped_queue *queue
                  args.keeps ? bytes : 0);
 }
 
+// Parts of a row that multiprocessors have room for, if there are fewer rows: activations keep one
+// busy for longer than a part waits for the others'.
+static int parts_of_row(int64_t n_rows, int64_t packets, const struct roped_queue *queue)
+{
+    int parts = 1;
+    while (queue->can_overlap && parts < 8 && packets >= 128 * parts &&
+           2 * parts * n_rows <= queue->n_multiprocessors)
+        parts *= 2;
+    return parts;
+}
+
 // As few packets a thread as there are threads for.
 template <typename T>
 static enum roped_status launch_row(const coded_args &args, struct roped_queue *queue,
                                     struct roped_error *err)
 {
-    const int64_t packets = args.codes.width / kVecOf<T>;
+    const int64_t whole = args.codes.width / kVecOf<T>;
+    const int parts = parts_of_row(args.codes.n_rows, whole, queue);
+    const int64_t packets = blocks_of(whole, parts);
     kernel_fn<coded_args> *kernel = row_kernel<T, 1>;
     int vecs = 1;
     for (kernel_fn<coded_args> *next : {row_kernel<T, 2>, row_kernel<T, 4>, row_kernel<T, 8>})
@@ -248,7 +264,8 @@ static enum roped_status launch_row(const coded_args &args, struct roped_queue *
             vecs *= 2;
         }
     const int64_t threads = blocks_of(blocks_of(packets, vecs), 32) * 32;
-    return start(queue, kernel, dim3((unsigned)threads), args.codes.n_rows, dim3(1), args, err);
+    return start(queue, kernel, dim3((unsigned)threads), args.codes.n_rows, dim3(1, parts), args,
+                 err, 0, parts > 1);
 }
 
 template <typename T, bool kIsPlain>

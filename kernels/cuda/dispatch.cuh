@@ -98,11 +98,12 @@ using kernel_fn = void(const Args);
 // Every kernel keeps the order of the stream itself (device/stream.cuh).
 //
 // n_blocks goes to grid.x, the only dimension without a small limit. shared_bytes are what a block
-// has beside what its kernel declares.
+// has beside what its kernel declares. is_cluster, where the chip overlaps kernels: blocks of one
+// grid.x are a cluster, at most 8, and see each other's shared memory.
 template <typename Args>
-static enum roped_status start(struct roped_queue *queue, kernel_fn<Args> *kernel, dim3 block,
-                               int64_t n_blocks, dim3 grid, const Args &args,
-                               struct roped_error *err, int64_t shared_bytes = 0)
+static enum roped_status
+start(struct roped_queue *queue, kernel_fn<Args> *kernel, dim3 block, int64_t n_blocks, dim3 grid,
+      const Args &args, struct roped_error *err, int64_t shared_bytes = 0, bool is_cluster = false)
 {
     static_assert(sizeof(Args) <= 4096, "kernel parameters");
     if (n_blocks > INT_MAX)
@@ -116,16 +117,18 @@ static enum roped_status start(struct roped_queue *queue, kernel_fn<Args> *kerne
                                           (int)shared_bytes),
                      err);
     void *params[] = {const_cast<Args *>(&args)};
-    cudaLaunchAttribute overlap = {};
-    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    overlap.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchAttribute attributes[2] = {};
+    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[0].val.programmaticStreamSerializationAllowed = 1;
+    attributes[1].id = cudaLaunchAttributeClusterDimension;
+    attributes[1].val.clusterDim = {1, grid.y, 1};
     cudaLaunchConfig_t config = {};
     config.gridDim = grid;
     config.blockDim = block;
     config.dynamicSmemBytes = (size_t)shared_bytes;
     config.stream = queue->stream;
-    config.attrs = &overlap;
-    config.numAttrs = queue->can_overlap ? 1 : 0;
+    config.attrs = attributes;
+    config.numAttrs = !queue->can_overlap ? 0 : is_cluster ? 2 : 1;
     cudaError_t code = cudaLaunchKernelExC(&config, (const void *)kernel, params);
     if (code != cudaSuccess)
         return roped_cuda_fail(queue->backend, code, "cudaLaunchKernelExC", err);

@@ -3,10 +3,10 @@
 //
 // Threads own a row as they do there, as many of them with as many vectors each, so the sum has the
 // same order and the same bits. Here their number is one of the call: a kernel is compiled for a
-// type, for two or four vectors of a thread and for a kind of scale, but serves every width,
-// strides, and weights of any type. A row stays in registers until its codes are written. Rows of
-// more than 2,048 vectors, and those that 16 bytes do not divide, wait in shared memory
-// (device/norm_staged.cuh).
+// type, for two or four vectors of a thread, for a kind of scale and for one row or several in
+// turn, but serves every width, strides, and weights of any type. A row stays in registers until
+// its codes are written. Rows of more than 2,048 vectors, and those that 16 bytes do not divide,
+// wait in shared memory (device/norm_staged.cuh).
 #pragma once
 
 #include "cuda/norm_launch.cuh"
@@ -32,12 +32,9 @@ struct coded_row {
     int left; // vectors from the thread's first one to the row's end; 0 or below: none, or no row
     int64_t row;
 
-    __device__ __forceinline__ explicit coded_row(const norm_args &args)
+    __device__ __forceinline__ coded_row(const norm_args &args, int64_t row_number)
+        : threads(blockDim.x), thread(threadIdx.x), row(row_number)
     {
-        threads = args.threads_per_row;
-        thread = threadIdx.x % (unsigned)threads;
-        row = (int64_t)blockIdx.x * (blockDim.x / (unsigned)threads) +
-              threadIdx.x / (unsigned)threads;
         left = row < args.n_rows ? args.n_vectors - thread : 0;
     }
     __device__ __forceinline__ bool has(int v) const
@@ -47,6 +44,16 @@ struct coded_row {
     __device__ __forceinline__ int vector(int v) const
     {
         return v * threads + thread;
+    }
+    __device__ __forceinline__ void load(const norm_args &args, raw_row<K, kVectors> &raw) const
+    {
+        const row_source<K> source = source_of_row<K, true>(args, row);
+#pragma unroll
+        for (int v = 0; v < kVectors; v++) {
+            clear<K>(raw, v);
+            if (has(v))
+                load_into<K, true>(raw, v, source, (int64_t)vector(v) * kVec, kVec);
+        }
     }
 };
 
@@ -75,47 +82,41 @@ __device__ __forceinline__ Acc sum_squares(const float (&z)[kVectors][kVec], Acc
     return sum_in_group(squares.total(), shared, threads);
 }
 
-// 1 / sqrt(mean + eps) of values in registers, as scale_of of device/norm.cuh finds it.
+// 1 / sqrt(mean + eps) of values in registers, as scale_of of device/norm.cuh finds it. Rows that a
+// block takes in turn have two places for their sums in turn: nobody writes one before all threads
+// are past the sum that stood there.
 template <typename K, int kVectors>
-__device__ __forceinline__ float scale_of_values(const norm_args &args, int threads,
+__device__ __forceinline__ float scale_of_values(const norm_args &args, int threads, int turn,
                                                  const float (&z)[kVectors][K::kVec])
 {
-    __shared__ float partial[32];
-    __shared__ double exact_partial[32];
-    const float sum = sum_squares(z, partial, threads);
+    __shared__ float partial[2][32];
+    __shared__ double exact_partial[2][32];
+    const float sum = sum_squares(z, partial[turn % 2], threads);
     const float mean = fmaf(sum, args.inverse_hidden, args.eps);
     const float scale = inverse_root(mean);
     const bool is_done = is_good(sum, mean);
     if (threads < 32 ? __all_sync(0xFFFFFFFFu, is_done) : is_done)
         return scale;
-    const double exact_sum = sum_squares(z, exact_partial, threads);
+    const double exact_sum = sum_squares(z, exact_partial[turn % 2], threads);
     return is_done ? scale : exact_scale(args, exact_sum);
 }
 
-// From a vector's z to its result, by weights that were started or, of another type than x, are
-// read here: from a cache, for all rows have the same.
+// Gains of a vector by weights that were started or, of another type than x, are read here.
 template <typename K>
-__device__ __forceinline__ void finish_coded(const norm_args &args, const uint4 &started,
-                                             bool is_there, int vector, float scale,
-                                             float (&y)[K::kVec])
+__device__ __forceinline__ void find_gains(const norm_args &args, const uint4 &started,
+                                           bool is_there, int vector, float (&gain)[K::kVec])
 {
     using T = typename K::T;
-    constexpr bool kIsNarrow = sizeof(T) == 2;
-    float gain[K::kVec];
     unpack<T>(started, gain);
     if (args.weight_kind > kWeightSame && is_there)
         any_weights<T, true>(args, args.weight, 1.0f, vector, gain);
     add_bias(args, gain);
-    if (kIsNarrow && args.rounds_product)
-        finish_vector<K, kIsNarrow>(args, gain, {scale}, y);
-    else
-        finish_vector<K, false>(args, gain, {scale}, y);
 }
 
 // Finds and stores the scales of a row's values: one of the row, or of each group, whose vectors
 // are in lanes of one warp beside each other: a row of several groups has at least as many threads
 // as a group has vectors.
-template <typename K, int kVectors>
+template <int kScale, typename K, int kVectors>
 __device__ __forceinline__ void
 find_scales(const quantize_args &codes, const code_rule &rule, const coded_row<K, kVectors> &part,
             const float (&y)[kVectors][K::kVec], code_divisor (&divisor)[kVectors])
@@ -135,78 +136,98 @@ find_scales(const quantize_args &codes, const code_rule &rule, const coded_row<K
             store_scale(rule, codes.scales, scale_at(codes.scales, part.row, 0), scale);
 #pragma unroll
         for (int v = 0; v < kVectors; v++)
-            divisor[v] = divisor_of(scale);
+            divisor[v] = scale.divisor;
         return;
     }
-    const int lanes = 1 << codes.tile_shift;
+    const int shift = group_shift_of<kScale, K::kVec>(codes), lanes = 1 << shift;
+    for (int distance = lanes / 2; distance > 0; distance /= 2)
 #pragma unroll
-    for (int v = 0; v < kVectors; v++) {
-        for (int distance = lanes / 2; distance > 0; distance /= 2)
+        for (int v = 0; v < kVectors; v++)
             largest[v] = fmaxf(largest[v], exchange(largest[v], distance));
-        const code_scale_made scale = make_scale(rule, largest[v]);
-        if (part.has(v) && part.thread % lanes == 0)
+    make_group_scales(rule, largest, lanes, divisor, [&](int v, const code_scale_made &scale) {
+        if (part.has(v))
             store_scale(rule, codes.scales,
-                        scale_at(codes.scales, part.row, part.vector(v) >> codes.tile_shift),
-                        scale);
-        divisor[v] = divisor_of(scale);
-    }
+                        scale_at(codes.scales, part.row, part.vector(v) >> shift), scale);
+    });
 }
 
-// A row in the registers of a part of a warp, or of a block. A sum is stored before it is known
-// how its row is scaled, as norms do: a thread writes only what it has read itself.
-template <typename K, int kVectors, int kScale>
+// Rows in the registers of a part of a warp, or of a block. kLoops: a block takes several in turn,
+// whose gains it finds once, and the next row is on its way while one is scaled. A sum is stored
+// before it is known how its row is scaled, as norms do: a thread writes only what it has read
+// itself.
+template <typename K, int kVectors, int kScale, bool kLoops>
 static __global__ void __launch_bounds__(kMostThreads, kVectors <= 2 ? 2 : 1)
     norm_codes_kernel(const __grid_constant__ norm_codes_args args)
 {
     using T = typename K::T;
     constexpr int kVec = K::kVec;
+    constexpr bool kMayRound = sizeof(T) == 2;
     const norm_args &norm = args.norm;
     const quantize_args &codes = args.codes;
     const code_rule rule = rule_of<kScale>(codes);
-    const coded_row<K, kVectors> part(norm);
-    const row_source<K> source = source_of_row<K, true>(norm, part.row);
     const bool starts_weight = norm.weight_kind == kWeightSame;
+    const int64_t step = (int64_t)gridDim.x * blockDim.y;
     raw_row<K, kVectors> raw;
     uint4 weight[kVectors];
-    float y[kVectors][kVec];
-    code_divisor divisor[kVectors];
+    float gain[kVectors][kVec];
     let_next_start();
     wait_for_previous();
-#pragma unroll
-    for (int v = 0; v < kVectors; v++) {
-        clear<K>(raw, v);
-        if (part.has(v))
-            load_into<K, true>(raw, v, source, (int64_t)part.vector(v) * kVec, kVec);
-    }
+    int64_t row = row_of_block();
+    coded_row<K, kVectors>(norm, row).load(norm, raw);
+    const coded_row<K, kVectors> any(norm, 0);
 #pragma unroll
     for (int v = 0; v < kVectors; v++) {
         weight[v] = no_weight<T>();
-        if (starts_weight && part.has(v))
-            weight[v] = load_16(static_cast<const T *>(norm.weight) + part.vector(v) * kVec);
+        if (starts_weight && any.has(v))
+            weight[v] = load_16(static_cast<const T *>(norm.weight) + any.vector(v) * kVec);
     }
-#pragma unroll
-    for (int v = 0; v < kVectors; v++) {
-        unpack_sum<K>(norm, raw, v, y[v]);
-        if (K::kAdds && part.has(v))
-            store_sum<K, true>(norm, part.row * norm.residual_out_pitch + part.vector(v) * kVec,
-                               kVec, y[v]);
-    }
-    const float scale = scale_of_values<K>(norm, part.threads, y);
-#pragma unroll
-    for (int v = 0; v < kVectors; v++)
-        finish_coded<K>(norm, weight[v], part.has(v), part.vector(v), scale, y[v]);
-    if (codes.finds) {
-        find_scales(codes, rule, part, y, divisor);
-    } else {
+    const auto find_all_gains = [&] {
 #pragma unroll
         for (int v = 0; v < kVectors; v++)
-            divisor[v] = known_scale(codes);
-    }
-    uint8_t *to = codes.y + part.row * codes.y_stride;
+            find_gains<K>(norm, weight[v], any.has(v), any.vector(v), gain[v]);
+    };
+    if (kLoops)
+        find_all_gains();
+#pragma unroll 1
+    for (int turn = 0; turn == 0 || row < norm.n_rows; turn++) {
+        const coded_row<K, kVectors> part(norm, row);
+        float y[kVectors][kVec];
+        code_divisor divisor[kVectors];
 #pragma unroll
-    for (int v = 0; v < kVectors; v++)
-        if (part.has(v))
-            store_codes(rule, to + (part.vector(v) * kVec >> codes.y_shift), y[v], divisor[v]);
+        for (int v = 0; v < kVectors; v++) {
+            unpack_sum<K>(norm, raw, v, y[v]);
+            if (K::kAdds && part.has(v))
+                store_sum<K, true>(norm, row * norm.residual_out_pitch + part.vector(v) * kVec,
+                                   kVec, y[v]);
+        }
+        if (kLoops)
+            coded_row<K, kVectors>(norm, row + step).load(norm, raw);
+        const float scale = scale_of_values<K>(norm, part.threads, turn, y);
+        if (!kLoops)
+            find_all_gains();
+#pragma unroll
+        for (int v = 0; v < kVectors; v++) {
+            if (kMayRound && norm.rounds_product)
+                finish_vector<K, kMayRound>(norm, gain[v], {scale}, y[v]);
+            else
+                finish_vector<K, false>(norm, gain[v], {scale}, y[v]);
+        }
+        if (finds_scales<kScale>(codes)) {
+            find_scales<kScale>(codes, rule, part, y, divisor);
+        } else {
+#pragma unroll
+            for (int v = 0; v < kVectors; v++)
+                divisor[v] = known_scale(codes);
+        }
+        uint8_t *to = codes.y + row * codes.y_stride;
+#pragma unroll
+        for (int v = 0; v < kVectors; v++)
+            if (part.has(v))
+                store_codes(rule, to + (part.vector(v) * kVec >> codes.y_shift), y[v], divisor[v]);
+        if (!kLoops)
+            return;
+        row += step;
+    }
 }
 
 // ------------------------------------------------------------------------------------ any row
@@ -275,10 +296,8 @@ static __global__ void __launch_bounds__(1024)
     const quantize_args &codes = args.codes;
     let_next_start();
     wait_for_previous();
-    const int threads = norm.threads_per_row, thread = threadIdx.x % threads;
-    const staged_row<K, false> row(
-        norm, (int64_t)blockIdx.x * (blockDim.x / threads) + threadIdx.x / threads, thread,
-        threads);
+    const staged_row<K, false> row(norm);
+    const int threads = row.threads, thread = row.thread;
     const row_scale scale = row.find_scale();
     if (!codes.finds) {
         staged_codes(row, codes, {thread, row.end, threads}, scale, known_scale(codes));
@@ -299,18 +318,33 @@ static __global__ void __launch_bounds__(1024)
             make_scale(codes.rule, largest_in_group(largest, partial, lanes));
         if (thread % lanes == 0 && span.first < span.end)
             store_scale(codes.rule, codes.scales, scale_at(codes.scales, row.row, tile), made);
-        staged_codes(row, codes, span, scale, divisor_of(made));
+        staged_codes(row, codes, span, scale, made.divisor);
     }
 }
 
 // ------------------------------------------------------------------------------------ launches
 
-template <typename K, int kVectors>
+template <typename K, int kVectors, bool kLoops = false>
 static kernel_fn<norm_codes_args> *codes_kernel_of(const quantize_args &codes)
 {
-    return codes.rule.scale == CODE_SCALE_E8M0   ? norm_codes_kernel<K, kVectors, CODE_SCALE_E8M0>
-           : codes.rule.scale == CODE_SCALE_E4M3 ? norm_codes_kernel<K, kVectors, CODE_SCALE_E4M3>
-                                                 : norm_codes_kernel<K, kVectors, CODE_SCALE_F32>;
+    switch (codes.rule.scale) {
+    case CODE_SCALE_E8M0:
+        return norm_codes_kernel<K, kVectors, CODE_SCALE_E8M0, kLoops>;
+    case CODE_SCALE_E4M3:
+        return norm_codes_kernel<K, kVectors, CODE_SCALE_E4M3, kLoops>;
+    default:
+        return norm_codes_kernel<K, kVectors, CODE_SCALE_F32, kLoops>;
+    }
+}
+
+// Rows of one input that a block of them takes in turn, where every multiprocessor has 16 of them
+// or more: sums wait for memory, whatever their rows' order.
+template <typename K>
+static int64_t rows_in_turn(int64_t n_rows, int n_multiprocessors)
+{
+    constexpr int64_t kMost = 8;
+    const int64_t turns = n_rows / (16 * (int64_t)n_multiprocessors);
+    return K::kAdds || turns < 1 ? 1 : turns < kMost ? turns : kMost;
 }
 
 // As many threads as the norm alone would have.
@@ -334,27 +368,30 @@ static enum roped_status launch_codes(norm_codes_args args, struct roped_queue *
     }
     if (K::kIsAny || !has_vectors<T>(&norm, 1) || !has_packets<T>(args.codes))
         kept = 0;
-    if (kept > 0 && threads > kMostThreads) {
+    const bool is_block = kept > 0 && threads >= 128;
+    const int64_t turns = is_block ? rows_in_turn<K>(norm.n_rows, queue->n_multiprocessors) : 1;
+    if (kept == 2 && (threads > kMostThreads || turns > 1)) { // the same sum (sum_squares)
         threads /= 2;
-        kept *= 2;
+        kept = 4;
     }
-    norm.threads_per_row = threads;
     norm.n_vectors = (int32_t)(norm.hidden / K::kVec);
     while (args.codes.n_tiles > 1 && K::kVec << args.codes.tile_shift < args.codes.tile_width)
         args.codes.tile_shift++;
-    const int block = staged_block(threads), rows = block / threads;
+    const dim3 block = block_of_rows(threads);
     kernel_fn<norm_codes_args> *kernel = norm_codes_staged_kernel<K>;
     if constexpr (!K::kIsAny)
         kernel = kept == 2   ? codes_kernel_of<K, 2>(args.codes)
                  : kept == 4 ? codes_kernel_of<K, 4>(args.codes)
                              : kernel;
+    if constexpr (!K::kIsAny && !K::kAdds)
+        kernel = turns > 1 ? codes_kernel_of<K, 4, true>(args.codes) : kernel;
     int64_t bytes = 0;
     enum roped_status status = ROPED_OK;
     if (kept == 0)
-        status = stage_rows<K>(&norm, rows, queue, &bytes, err);
+        status = stage_rows<K>(&norm, block.y, queue, &bytes, err);
     if (status)
         return status;
-    return start(queue, kernel, dim3(block), blocks_of(norm.n_rows, rows), dim3(1), args, err,
+    return start(queue, kernel, block, blocks_of(norm.n_rows, block.y * turns), dim3(1), args, err,
                  bytes);
 }
 

@@ -67,7 +67,8 @@ struct norm_config {
     static constexpr int kMostRows = kThreads == 256 && kVectors > 2
                                          ? 1
                                          : most_rows<K>(kThreads, kIsWide);
-    static constexpr bool kMayLoop = kIsBlock && kThreads <= 512 && !kIsFull && kMostRows > 1;
+    static constexpr bool kMayLoop =
+        kIsBlock && kThreads <= 512 && !kIsFull && kVectors < 8 && kMostRows > 1;
     static constexpr bool kHasNext = kIsWide && kLoops;
     static constexpr bool kStartsWeight = !kIsWide || kLoops;
     static constexpr bool kReadiesGains =
@@ -78,9 +79,9 @@ struct norm_config {
         K::kHasTerms || (kHasNext && K::kSink != kToFp8) || kIsHalved || (kIsShort && kIsBlock);
     // Blocks per multiprocessor that registers leave room for. Half of its threads hide the barrier
     // of each other; a sum's two rows, and the widest rows with the next one, need the registers.
-    static constexpr int kMinBlocks = kIsHalved || (kBlock == 256 && !K::kAdds) ? 4
-                                      : kThreads == 512 && !kHasNext            ? 2
-                                                                                : 1;
+    static constexpr int kMinBlocks = kIsHalved || (kBlock == 256 && !K::kAdds)      ? 4
+                                      : kThreads == 512 && !kHasNext && kVectors < 8 ? 2
+                                                                                     : 1;
     static __device__ __forceinline__ int threads()
     {
         return kAnyWarps ? blockDim.x : kThreads;
@@ -95,12 +96,12 @@ static int64_t vectors_of(const struct norm_args *args)
 }
 
 // Threads of a row of so many vectors: of more than 512 it has a block of whole warps to itself, of
-// which up to half would idle where the width is no power of two. Two vectors for each thread make
-// an even number of warps, so that half of them may do the work of all.
+// which up to half would idle where the width is no power of two: an even number of warps, so that
+// half of them may do the work of all.
 template <int kThreads, int kVectors>
 static int threads_of_row(int64_t vectors)
 {
-    return kThreads < 512 ? kThreads : (int)((vectors + 127) / 128) * (128 / kVectors);
+    return kThreads < 512 ? kThreads : (int)blocks_of(vectors, 64 * kVectors) * 64;
 }
 
 // Of a kernel whose rows registers do not hold: those of the one that holds such a row, where there
@@ -116,8 +117,9 @@ static int staged_threads(const struct norm_args *args)
 template <typename C>
 static dim3 block_of(const struct norm_args *args)
 {
-    constexpr int kMost = C::kThreads * C::kShares; // that a thread may do the work of
-    return C::kAnyWarps ? threads_of_row<kMost, C::kVectors>(args->n_vectors) : C::kBlock;
+    return C::kAnyWarps
+               ? threads_of_row<C::kThreads, C::kVectors / C::kShares>(args->n_vectors) / C::kShares
+               : C::kBlock;
 }
 
 // C, but for the lines that its loads keep.
@@ -126,11 +128,11 @@ struct keeping : C {
     static constexpr bool kKeeps = true;
 };
 
-// Threads of a block whose rows have so many each: sum_in_group wants rows of more than a warp to
-// have a block to themselves.
-static inline int staged_block(int threads)
+// A block whose rows have so many threads each: sum_in_group wants rows of more than a warp to have
+// one to themselves.
+static inline dim3 block_of_rows(int threads)
 {
-    return threads > 32 ? threads : kNormThreads;
+    return dim3(threads, threads > 32 ? 1 : kNormThreads / threads);
 }
 
 // Rows that registers do not hold, so many of them in a block: what it has of shared memory, in
@@ -157,16 +159,14 @@ template <typename K>
 static enum roped_status launch_staged(struct norm_args *args, bool is_aligned, int threads,
                                        struct roped_queue *queue, struct roped_error *err)
 {
-    const int block = staged_block(threads), rows = block / threads;
+    const dim3 block = block_of_rows(threads);
     int64_t bytes;
-    enum roped_status status = stage_rows<K>(args, rows, queue, &bytes, err);
+    enum roped_status status = stage_rows<K>(args, block.y, queue, &bytes, err);
     if (status)
         return status;
     kernel_fn<norm_args> *kernel =
         is_aligned ? norm_staged_kernel<K, true> : norm_staged_kernel<K, false>;
-    args->threads_per_row = threads;
-    return start(queue, kernel, dim3(block), blocks_of(args->n_rows, rows), dim3(), *args, err,
-                 bytes);
+    return start(queue, kernel, block, blocks_of(args->n_rows, block.y), dim3(), *args, err, bytes);
 }
 
 // Rows that a group takes in turn, so that weights are read less often and all but the first load
@@ -260,7 +260,8 @@ using gathered = std::conditional_t<Few::kThreads == 1024 && Few::kVectors == 2,
 // Many rows whose scales are their own are bound by instructions: half of the threads, with twice
 // the vectors, share out what a row costs beside its elements. They also keep up with memory where
 // sums that pass L2 are divided by a given scale, and where many rows of one input have more than
-// 512 vectors: three blocks of them or more find room on a multiprocessor.
+// 512 vectors: three blocks of them or more find room on a multiprocessor. Of more than 2,048
+// vectors it is two blocks of floats, and gains only where scales are found, too.
 template <typename K, int kThreads, int kVectors, weight_class kClass,
           bool kAny = (kThreads >= 512)>
 static enum roped_status launch_config(struct norm_args *args, struct roped_queue *queue,
@@ -268,13 +269,15 @@ static enum roped_status launch_config(struct norm_args *args, struct roped_queu
 {
     constexpr bool kHalves = kThreads == 256 && K::kSink >= kToFp8PerRow;
     constexpr bool kHalvesLarge = kThreads == 256 && K::kAdds && K::kSink == kToFp8;
-    constexpr bool kHalvesMany = kThreads == 512 && !K::kAdds;
+    constexpr bool kHalvesWidest =
+        kThreads * kVectors == 4096 && sizeof(typename K::T) == 4 && K::kSink >= kToFp8PerRow;
+    constexpr bool kHalvesMany = (kThreads == 512 || kHalvesWidest) && !K::kAdds;
     using all = norm_config<K, kThreads, kVectors, kClass, false, 1, false, kAny>;
     using half_of = norm_config<K, kThreads / 2, kVectors * 2, kClass, false, 2, false, kAny>;
     using one = std::conditional_t<kHalvesMany, half_of, gathered<all, half_of>>;
     // a largest value is exchanged once more
     constexpr bool kHasFew =
-        !std::is_same_v<all, one> && (kThreads == 512 || K::kSink != kToFp8PerRow);
+        !std::is_same_v<all, one> && (kThreads == 512 || kHalvesWidest || K::kSink != kToFp8PerRow);
     using whole = norm_config<K, one::kThreads, one::kVectors, kClass, one::kMayLoop, one::kShares,
                               false, kAny>;
     using halved = norm_config<K, kThreads / 2, kVectors * 2, kClass, true, 2>;

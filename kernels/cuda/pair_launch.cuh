@@ -17,12 +17,10 @@ template <typename K>
 static enum roped_status launch_pair_reread(struct pair_args *args, bool is_aligned, int threads,
                                             struct roped_queue *queue, struct roped_error *err)
 {
-    const int block = staged_block(threads);
+    const dim3 block = block_of_rows(threads);
     kernel_fn<pair_args> *kernel =
         is_aligned ? pair_reread_kernel<K, true> : pair_reread_kernel<K, false>;
-    args->norm.threads_per_row = threads;
-    return start(queue, kernel, dim3(block), blocks_of(args->norm.n_rows, block / threads), dim3(),
-                 *args, err);
+    return start(queue, kernel, block, blocks_of(args->norm.n_rows, block.y), dim3(), *args, err);
 }
 
 // What a call reads and writes must not be found in L2 for its loads to be kept there; rows of less

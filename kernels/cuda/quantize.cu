@@ -95,7 +95,7 @@ static __global__ void __launch_bounds__(kMostThreads)
     if (threadIdx.x == 0)
         store_scale(rule, codes.scales, kIsBlock ? blockIdx.x : blockIdx.x * codes.scales.row,
                     scale);
-    code_divisor divisor = divisor_of(scale);
+    code_divisor divisor = scale.divisor;
 #pragma unroll
     for (int v = 0; v < kVecs; v++) {
         if (!place_of<T, kIsBlock>(codes, v, &row, &column))
@@ -132,7 +132,7 @@ static __global__ void __launch_bounds__(kThreads)
         code_scale_made scale = make_scale(codes.rule, largest);
         if (threadIdx.x == 0)
             store_scale(codes.rule, codes.scales, scale_at(codes.scales, strip, tile), scale);
-        divisor = divisor_of(scale);
+        divisor = scale.divisor;
     } else {
         divisor = known_scale(codes);
     }

@@ -32,13 +32,14 @@ struct quantize_args {
     int64_t n_rows, width, y_stride;
     int64_t n_tiles, tile_rows, tile_width;
     int64_t first_row;  // of a launch of packets
-    uint32_t packets;   // of a row
+    uint32_t packets;   // of a row; the last one may be half of one
     uint32_t n_packets; // of all rows of a launch
     divisor_of_index to_row;
     int32_t tile_shift;  // a tile has 2^tile_shift packets of a row
     int32_t y_shift;     // a byte has 2^y_shift codes
     float dequant_scale; // where nothing is found
     code_rule rule;
+    code_store store;  // of a launch of packets
     int32_t finds;     // bool: tiles have dynamic scales
     int32_t is_tensor; // bool: scales[0] is everybody's
 };
@@ -48,11 +49,12 @@ __device__ __forceinline__ code_divisor known_scale(const quantize_args &args)
 {
     float scale = args.is_tensor ? finished(args.rule, scale_value(CODE_SCALE_F32, args.scales, 0))
                                  : args.dequant_scale;
-    return {1.0f, divisor_of(scale)};
+    return code_divisor_of(scale);
 }
 
 // The rule of a launch, whose scales a kernel is compiled for: those of float32 are those of codes
-// of 8 bits. What other formats do would take the registers and the time of every one.
+// of 8 bits, of E8M0 those of MX, of E4M3 those of NVFP4. What other formats do would take the
+// registers and the time of every one.
 template <int kScale>
 __device__ __forceinline__ code_rule rule_of(const quantize_args &args)
 {
@@ -60,45 +62,116 @@ __device__ __forceinline__ code_rule rule_of(const quantize_args &args)
     rule.scale = kScale;
     if (kScale == CODE_SCALE_F32 && rule.element > CODE_I8)
         __builtin_unreachable();
+    if (kScale == CODE_SCALE_E8M0 && rule.element != CODE_E4M3)
+        rule.element = CODE_E2M1;
+    if (kScale == CODE_SCALE_E4M3) {
+        rule.element = CODE_E2M1;
+        rule.largest = 6.0f;
+    }
     return rule;
+}
+
+// Scales of float32 may be given, others are always found.
+template <int kScale>
+__device__ __forceinline__ bool finds_scales(const quantize_args &args)
+{
+    return kScale != CODE_SCALE_F32 || args.finds;
+}
+
+template <int n>
+constexpr int kLog2 = 1 + kLog2<n / 2>;
+template <>
+constexpr int kLog2<1> = 0;
+
+// A group has 2^shift packets of n elements: known to the kernel, or of the call.
+template <int kScale, int n>
+__device__ __forceinline__ int group_shift_of(const quantize_args &args)
+{
+    constexpr int kShift = kLog2<(kScale == CODE_SCALE_E8M0 ? 32 : 16) / n>;
+    return kScale == CODE_SCALE_F32 ? args.tile_shift : kShift;
+}
+
+// What the lane beside this one has found. Of an MX scale it is a factor alone, of NVFP4's scales
+// all have one.
+__device__ __forceinline__ code_divisor neighbour(const code_rule &rule, const code_divisor &mine)
+{
+    const float factor =
+        rule.scale == CODE_SCALE_E4M3 ? rule.global_scale : exchange(mine.factor, 1);
+    if (rule.scale == CODE_SCALE_E8M0)
+        return {factor, 1.0f, 0.0f};
+    return {factor, exchange(mine.high, 1), exchange(mine.low, 1)};
+}
+
+// Scales of groups of so many lanes, two at least, that have n packets each; their largest values
+// are known to every lane. Of two packets' scales even lanes make the first and odd ones the
+// second, and the first two lanes of a group store them by store(packet, scale).
+template <int n, typename F>
+__device__ __forceinline__ void make_group_scales(const code_rule &rule, const float (&largest)[n],
+                                                  int lanes, code_divisor (&divisor)[n],
+                                                  const F &store)
+{
+    static_assert(n % 2 == 0, "pairs of packets");
+    const unsigned lane = threadIdx.x % (unsigned)lanes;
+    const bool is_odd = lane % 2;
+#pragma unroll
+    for (int i = 0; i < n; i += 2) {
+        const code_scale_made made = make_scale(rule, is_odd ? largest[i + 1] : largest[i]);
+        if (lane < 2)
+            store(i + (int)is_odd, made);
+        const code_divisor other = neighbour(rule, made.divisor);
+        divisor[i] = is_odd ? other : made.divisor;
+        divisor[i + 1] = is_odd ? made.divisor : other;
+    }
 }
 
 // ------------------------------------------------------------------------------------ kernels
 
-// Packets of given scales, of tensors and of groups: those of a group are in lanes of one warp.
+// Packets of given scales, of tensors and of groups, which are in lanes of one warp or in one lane:
+// a thread has two that are beside each other, as no group is narrower.
 template <typename S, int kScale>
 static __global__ void __launch_bounds__(kThreads)
     packet_kernel(const __grid_constant__ typename S::args args)
 {
-    constexpr int kVec = kVecOf<typename S::T>;
+    constexpr int kVec = kVecOf<typename S::T>, n = 2 * kVec;
     const quantize_args &codes = args.codes;
     const code_rule rule = rule_of<kScale>(codes);
     let_next_start();
     uint32_t i = blockIdx.x * kThreads + threadIdx.x;
     uint32_t row = quotient(i, codes.to_row), packet = i - row * codes.packets;
     bool is_inside = i < codes.n_packets;
-    int64_t column = (int64_t)packet * kVec, place = codes.first_row + row;
+    int64_t column = (int64_t)packet * n, place = codes.first_row + row;
+    const bool is_whole = column + kVec < codes.width;
     const auto from = S::template at<kVec>(args, place, column);
+    const auto second = S::template at<kVec>(args, place, column + kVec);
     wait_for_previous();
-    auto raw = is_inside ? S::template load<kVec>(args, from) : S::template none<kVec>();
-    float x[kVec];
+    const auto raw = is_inside ? S::template load<kVec>(args, from) : S::template none<kVec>();
+    const auto other =
+        is_inside && is_whole ? S::template load<kVec>(args, second) : S::template none<kVec>();
+    float x[n], half[kVec];
     code_divisor divisor;
-    S::template values<kVec>(args, raw, x);
-    if (codes.finds) {
+    S::template values<kVec>(args, raw, half);
+#pragma unroll
+    for (int j = 0; j < kVec; j++)
+        x[j] = half[j];
+    S::template values<kVec>(args, other, half);
+#pragma unroll
+    for (int j = 0; j < kVec; j++)
+        x[kVec + j] = half[j];
+    if (finds_scales<kScale>(codes)) {
         float largest = largest_of(rule, x);
-        int lanes = 1 << codes.tile_shift;
+        const int shift = group_shift_of<kScale, n>(codes), lanes = 1 << shift;
         for (int distance = lanes / 2; distance > 0; distance /= 2)
             largest = fmaxf(largest, exchange(largest, distance));
         code_scale_made scale = make_scale(rule, largest);
         if (is_inside && threadIdx.x % lanes == 0)
-            store_scale(rule, codes.scales,
-                        scale_at(codes.scales, place, packet >> codes.tile_shift), scale);
-        divisor = divisor_of(scale);
+            store_scale(rule, codes.scales, scale_at(codes.scales, place, packet >> shift), scale);
+        divisor = scale.divisor;
     } else {
         divisor = known_scale(codes);
     }
     if (is_inside)
-        store_codes(rule, codes.y + place * codes.y_stride + (column >> codes.y_shift), x, divisor);
+        store_codes(rule, codes.y + place * codes.y_stride + (column >> codes.y_shift), x, divisor,
+                    is_whole ? codes.store : kStoresFirst);
 }
 
 // The largest raw scale of all rows in scales[0], which is 0 before: packets of kVec elements, or
@@ -138,33 +211,39 @@ static __global__ void finish_kernel(const __grid_constant__ quantize_args args)
 
 // ------------------------------------------------------------------------------------ launches
 
+// Are so many codes at one place of every row, from its start, aligned to all of them?
+static inline bool are_codes_aligned(const quantize_args &codes, int n)
+{
+    const int bytes = n >> codes.y_shift;
+    return is_aligned(codes.y, bytes) && (codes.n_rows == 1 || codes.y_stride % bytes == 0);
+}
+
 // Can packets of codes be stored, and begin where a packet of values does?
 template <typename T>
 static bool has_packets(const quantize_args &codes)
 {
-    constexpr int kVec = kVecOf<T>;
-    return codes.width % kVec == 0 && is_aligned(codes.y, kVec >> codes.y_shift) &&
-           (codes.n_rows == 1 || codes.y_stride % (kVec >> codes.y_shift) == 0);
+    return codes.width % kVecOf<T> == 0 && are_codes_aligned(codes, kVecOf<T>);
 }
 
-// A thread for each packet of kVec elements, in at most so many blocks; of so many rows a launch
-// that their packets can be counted in a register.
-template <typename S, int kVec>
+// A thread for each packet of n elements, in at most so many blocks; of so many rows a launch that
+// their packets can be counted in a register.
+template <typename S, int n>
 static enum roped_status launch_packets(typename S::args args, kernel_fn<typename S::args> *kernel,
                                         int64_t most_blocks, struct roped_queue *queue,
                                         struct roped_error *err)
 {
     quantize_args &codes = args.codes;
-    const int64_t packets = codes.width / kVec, n_rows = codes.n_rows;
+    const int64_t packets = blocks_of(codes.width, n), n_rows = codes.n_rows;
     if (packets > kMostPackets)
         return roped_fail(
             err, ROPED_TOO_LARGE,
             "tensor '%s': rows of %lld elements, expected at most %lld on this device", S::kName,
-            (long long)codes.width, (long long)(kMostPackets * kVec));
+            (long long)codes.width, (long long)(kMostPackets * n));
     const int64_t most = kMostPackets / packets;
     codes.packets = (uint32_t)packets;
     codes.to_row = index_divisor(packets);
-    while (codes.finds && kVec << codes.tile_shift < codes.tile_width)
+    codes.store = are_codes_aligned(codes, n) ? kStoresWhole : kStoresHalves;
+    while (codes.finds && n << codes.tile_shift < codes.tile_width)
         codes.tile_shift++;
     enum roped_status status = ROPED_OK;
     int64_t row = 0;
@@ -185,13 +264,12 @@ template <typename S>
 static enum roped_status launch_packets(const typename S::args &args, struct roped_queue *queue,
                                         struct roped_error *err)
 {
-    constexpr int kVec = kVecOf<typename S::T>;
     const int scale = args.codes.rule.scale;
     kernel_fn<typename S::args> *kernel =
         scale == CODE_SCALE_E8M0   ? packet_kernel<S, CODE_SCALE_E8M0>
         : scale == CODE_SCALE_E4M3 ? packet_kernel<S, CODE_SCALE_E4M3>
                                    : packet_kernel<S, CODE_SCALE_F32>;
-    return launch_packets<S, kVec>(args, kernel, INT_MAX, queue, err);
+    return launch_packets<S, 2 * kVecOf<typename S::T>>(args, kernel, INT_MAX, queue, err);
 }
 
 template <typename S>

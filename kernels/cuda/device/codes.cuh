@@ -106,11 +106,23 @@ __device__ __forceinline__ float scale_value(int kind, const code_scales &scales
     return kind == CODE_SCALE_E8M0 ? e8m0_value(code) : code_values<CODE_E4M3>(code).x;
 }
 
-// A scale as it is stored, and by what it says that values are divided.
+// What a scale says that values are multiplied by, and then divided: by a shared_divisor (fp8.cuh),
+// whose first factor is part of the one here. Of E8M0 they are multiplied alone, which is exact.
+struct code_divisor {
+    float factor;
+    float high, low;
+};
+
+__device__ __forceinline__ code_divisor code_divisor_of(float scale)
+{
+    const shared_divisor divisor = divisor_of(scale);
+    return {divisor.first, divisor.high, divisor.low};
+}
+
+// A scale as it is stored, and what it says.
 struct code_scale_made {
     uint32_t bits;
-    float factor; // first; 1 where it is not NVFP4's
-    float divisor;
+    code_divisor divisor;
 };
 
 __device__ __forceinline__ float finished(const code_rule &rule, float scale)
@@ -128,6 +140,18 @@ __device__ __forceinline__ float raw_scale_of(const code_rule &rule, float large
     return fmaxf(fminf(largest, rule.scale_ub) / rule.largest, rule.least_scale);
 }
 
+// The larger one, or NaN where one of them is.
+__device__ __forceinline__ float larger_or_nan(float a, float b)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    float larger;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
+    return larger;
+#else
+    return a != a ? a : b != b ? b : fmaxf(a, b);
+#endif
+}
+
 // The largest magnitude of values that is not NaN. Of E8M0, where NaN counts: half of it, so that
 // there are two numbers beyond, the largest float for Inf, and Inf for NaN. A maximum of these is
 // that of all values, whoever takes it.
@@ -135,15 +159,16 @@ template <int n>
 __device__ __forceinline__ float largest_of(const code_rule &rule, const float (&x)[n])
 {
     float largest = 0.0f;
-    bool has_nan = false;
+    if (rule.scale != CODE_SCALE_E8M0) {
 #pragma unroll
-    for (float value : x) {
-        largest = fmaxf(largest, fabsf(value));
-        has_nan |= value != value;
-    }
-    if (rule.scale != CODE_SCALE_E8M0)
+        for (float value : x)
+            largest = fmaxf(largest, fabsf(value));
         return largest;
-    return has_nan ? __uint_as_float(0x7F800000u) : fminf(largest * 0.5f, FLT_MAX);
+    }
+#pragma unroll
+    for (float value : x)
+        largest = larger_or_nan(largest, fabsf(value));
+    return largest != largest ? __uint_as_float(0x7F800000u) : fminf(largest * 0.5f, FLT_MAX);
 }
 
 __device__ __forceinline__ uint32_t e8m0_of(const code_rule &rule, float half)
@@ -159,17 +184,18 @@ __device__ __forceinline__ code_scale_made make_scale(const code_rule &rule, flo
 {
     if (rule.scale == CODE_SCALE_E8M0) {
         const uint32_t code = e8m0_of(rule, largest);
-        return {code, 1.0f, e8m0_value(code)};
+        return {code, {e8m0_value(code == 0xFFu ? code : 254u - code), 1.0f, 0.0f}};
     }
     if (rule.scale == CODE_SCALE_E4M3) {
         const uint32_t code =
             fp8x2_of<false>(largest / rule.largest * rule.global_scale, 0.0f) & 0xFFu;
         if (code == 0)
-            return {0, 0.0f, 1.0f};
-        return {code, rule.global_scale, code_values<CODE_E4M3>(code).x};
+            return {0, {rule.global_scale, 0.0f, 0.0f}};
+        const code_divisor divisor = code_divisor_of(code_values<CODE_E4M3>(code).x);
+        return {code, {rule.global_scale, divisor.high, divisor.low}}; // in the middle of the range
     }
     const float scale = finished(rule, raw_scale_of(rule, largest));
-    return {__float_as_uint(scale), 1.0f, scale};
+    return {__float_as_uint(scale), code_divisor_of(scale)};
 }
 
 __device__ __forceinline__ void store_scale(const code_rule &rule, const code_scales &scales,
@@ -183,55 +209,105 @@ __device__ __forceinline__ void store_scale(const code_rule &rule, const code_sc
 
 // ------------------------------------------------------------------------------------ codes
 
-struct code_divisor {
-    float factor;
-    shared_divisor divisor;
-};
-
-__device__ __forceinline__ code_divisor divisor_of(const code_scale_made &scale)
+// To the nearest integer, NaN to 0, not below least or above 127.
+template <int n>
+__device__ __forceinline__ fp8_codes<n> int8_codes_of(const float (&x)[n], float least)
 {
-    return {scale.factor, divisor_of(scale.divisor)};
+    fp8_codes<n> codes = {};
+#pragma unroll
+    for (int i = (n - 1) / 2 * 2; i >= 0; i -= 2) { // the instruction shifts what is there
+        int code[2] = {};
+#pragma unroll
+        for (int j = 0; j < 2 && i + j < n; j++)
+            code[j] = __float2int_rn(larger_or_nan(x[i + j], least));
+        asm("cvt.pack.sat.s8.s32.b32 %0, %1, %2, %0;"
+            : "+r"(codes.word[i / 4])
+            : "r"(code[1]), "r"(code[0]));
+    }
+    return codes;
 }
 
-__device__ __forceinline__ uint32_t int8_of(float x, float least)
-{
-    return x != x ? 0 : (uint32_t)__float2int_rn(fminf(fmaxf(x, least), 127.0f)) & 0xFFu;
-}
-
-// Four bits, as roped/numeric.h defines them. Below 1 they are steps of a half, to which a float
-// that is as large as 2^22 rounds.
+// Three bits, as roped/numeric.h defines those of a magnitude, in the last byte. From 2^e to
+// 2^(e + 1) they are steps of 2^(e - 1), and below 1 those of e = 0: a sum with what is 2^(e + 22)
+// rounds to such a step, and 2 e more in the last place counts the steps below 2^e.
 __device__ __forceinline__ uint32_t e2m1_of(float x)
 {
     const float magnitude = fminf(fabsf(x), 6.0f); // of NaN too
-    const uint32_t bits = __float_as_uint(magnitude);
-    const uint32_t normal = ((bits + 0x1FFFFFu + (bits >> 22 & 1u)) >> 22) - 252u;
-    const uint32_t code = magnitude < 1.0f ? __float_as_uint(magnitude + 0x1p22f) & 3u : normal;
-    return code | (x != x ? 0u : __float_as_uint(x) >> 28 & 8u);
+    const uint32_t power = __float_as_uint(fmaxf(magnitude, 1.0f)) & 0x7F800000u;
+    return __float_as_uint(magnitude +
+                           __uint_as_float(power + (power >> 22) + (22u << 23) - 2 * 127));
 }
 
-// Codes of values; to is where the first one is, aligned to all of them.
+// The last byte of each word, or the first.
+template <bool kFirst>
+__device__ __forceinline__ uint32_t bytes_of(const uint32_t (&word)[4])
+{
+    constexpr uint32_t kPair = kFirst ? 0x73 : 0x40;
+    return __byte_perm(__byte_perm(word[0], word[1], kPair), __byte_perm(word[2], word[3], kPair),
+                       0x5410);
+}
+
+// Two a byte. x are results of arithmetic, whose NaN has no sign here.
+template <int n>
+__device__ __forceinline__ fp8_codes<n / 2> e2m1_codes_of(const float (&x)[n])
+{
+    fp8_codes<n / 2> codes;
+#pragma unroll
+    for (int word = 0; word < (n + 7) / 8; word++) {
+        uint32_t value[2][4] = {}, code[2][4] = {};
+#pragma unroll
+        for (int i = 0; i < 8 && i < n; i++) {
+            value[i % 2][i / 2] = __float_as_uint(x[8 * word + i]);
+            code[i % 2][i / 2] = e2m1_of(x[8 * word + i]);
+        }
+        codes.word[word] = bytes_of<false>(code[0]) | bytes_of<false>(code[1]) << 4 |
+                           (bytes_of<true>(value[0]) & 0x80808080u) >> 4 |
+                           (bytes_of<true>(value[1]) & 0x80808080u);
+    }
+    return codes;
+}
+
+// How codes are stored: in one access, aligned to all of them, or in halves that are each aligned,
+// of which the second may be another row's.
+enum code_store { kStoresWhole, kStoresHalves, kStoresFirst };
+
+template <int n>
+__device__ __forceinline__ void store_fp8(uint8_t *to, const fp8_codes<n> &codes, code_store how)
+{
+    if (how == kStoresWhole) {
+        store_fp8(to, codes);
+    } else if constexpr (n >= 2) {
+        fp8_codes<n / 2> half = {};
+        constexpr int kWords = (n / 2 + 3) / 4;
+#pragma unroll
+        for (int i = 0; i < kWords; i++)
+            half.word[i] = codes.word[i];
+        store_fp8(to, half);
+#pragma unroll
+        for (int i = 0; i < kWords; i++)
+            half.word[i] = n >= 8 ? codes.word[kWords + i] : codes.word[0] >> 4 * n;
+        if (how == kStoresHalves)
+            store_fp8(to + n / 2, half);
+    }
+}
+
+// Codes of values; to is where the first one is.
 template <int n>
 __device__ __forceinline__ void store_codes(const code_rule &rule, uint8_t *to, float (&x)[n],
-                                            const code_divisor &by)
+                                            const code_divisor &by, code_store how = kStoresWhole)
 {
-    if (rule.scale == CODE_SCALE_E4M3)
-        multiply(x, by.factor);
+    multiply(x, by.factor);
+    if (rule.scale != CODE_SCALE_E8M0) {
 #pragma unroll
-    for (float &value : x)
-        value = divide(value, by.divisor);
-    if (rule.element <= CODE_E5M2) {
-        store_fp8(to, x, rule.element == CODE_E5M2);
-    } else if (rule.element == CODE_I8) {
-        fp8_codes<n> codes = {};
-#pragma unroll
-        for (int i = 0; i < n; i++)
-            codes.word[i / 4] |= int8_of(x[i], rule.least_code) << 8 * (i % 4);
-        store_fp8(to, codes);
-    } else if constexpr (n % 2 == 0) {
-        fp8_codes<n / 2> codes = {};
-#pragma unroll
-        for (int i = 0; i < n; i++)
-            codes.word[i / 8] |= e2m1_of(x[i]) << 4 * (i % 8);
-        store_fp8(to, codes);
+        for (float &value : x)
+            value = quotient(value, by.high, by.low);
     }
+    if (rule.element == CODE_E4M3)
+        store_fp8(to, fp8_codes_of<false>(x), how);
+    else if (rule.element == CODE_E5M2)
+        store_fp8(to, fp8_codes_of<true>(x), how);
+    else if (rule.element == CODE_I8)
+        store_fp8(to, int8_codes_of(x, rule.least_code), how);
+    else if constexpr (n % 2 == 0)
+        store_fp8(to, e2m1_codes_of(x), how);
 }

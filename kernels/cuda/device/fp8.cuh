@@ -40,7 +40,7 @@ __device__ __forceinline__ uint32_t fp8x2_of(float a, float b)
 // n codes, the first in the lowest byte.
 template <int n>
 struct fp8_codes {
-    static_assert(n == 1 || n == 2 || n == 4 || n == 8, "whole words");
+    static_assert(n == 1 || n == 2 || n == 4 || n == 8 || n == 16, "whole words");
     uint32_t word[(n + 3) / 4];
 };
 
@@ -69,8 +69,11 @@ __device__ __forceinline__ void store_fp8(uint8_t *to, const fp8_codes<n> &codes
         *reinterpret_cast<uint16_t *>(to) = (uint16_t)codes.word[0];
     else if constexpr (n == 4)
         *reinterpret_cast<uint32_t *>(to) = codes.word[0];
-    else
+    else if constexpr (n == 8)
         *reinterpret_cast<uint2 *>(to) = make_uint2(codes.word[0], codes.word[1]);
+    else
+        *reinterpret_cast<uint4 *>(to) =
+            make_uint4(codes.word[0], codes.word[1], codes.word[2], codes.word[3]);
 }
 
 // Stores n codes of x. The format is the same for a whole launch: the branch never diverges.
@@ -121,10 +124,15 @@ __host__ __device__ static inline struct shared_divisor divisor_of(float x)
     return divisor;
 }
 
+// x / divisor, once x has been multiplied by what comes first.
+__device__ __forceinline__ float quotient(float x, float high, float low)
+{
+    return fmaf(x, high, x * low);
+}
+
 __device__ __forceinline__ float divide(float x, const shared_divisor &divisor)
 {
-    x *= divisor.first;
-    return fmaf(x, divisor.high, x * divisor.low);
+    return quotient(x * divisor.first, divisor.high, divisor.low);
 }
 
 template <int n>
@@ -152,5 +160,5 @@ __device__ __forceinline__ void divide_all(float (&x)[n][kVec], const shared_div
     for (int v = 0; v < n; v++)
 #pragma unroll
         for (int i = 0; i < kVec; i++)
-            x[v][i] = fmaf(x[v][i], divisor[v].high, x[v][i] * divisor[v].low);
+            x[v][i] = quotient(x[v][i], divisor[v].high, divisor[v].low);
 }

@@ -42,7 +42,6 @@ struct norm_args {
     int64_t n_groups;    // of a row
     double exact_inverse_hidden;
     // of kernels whose rows registers do not hold (norm_staged.cuh)
-    int32_t threads_per_row;
     int32_t sums_in_double; // bool
     int32_t is_staged;      // bool: else a row is read again
     int32_t by_elements;    // bool, where vectors are not aligned

@@ -283,8 +283,8 @@ __global__ void __launch_bounds__(1024)
     let_next_start();
     wait_for_previous();
     const norm_args &norm = args.norm;
-    int threads = norm.threads_per_row, thread = threadIdx.x % threads;
-    int64_t row = (int64_t)blockIdx.x * (blockDim.x / threads) + threadIdx.x / threads;
+    const int threads = blockDim.x, thread = threadIdx.x;
+    const int64_t row = row_of_block();
     int64_t end = row < norm.n_rows ? norm.hidden : 0;
     const pair_place place(args, row);
     const row_source<K> source = place.source<K>(norm, 0);

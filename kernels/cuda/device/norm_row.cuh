@@ -8,6 +8,13 @@
 
 #include <type_traits>
 
+// The row of a thread whose block has them beside each other, blockDim.y rows of blockDim.x
+// threads.
+__device__ __forceinline__ int64_t row_of_block()
+{
+    return (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
+}
+
 // ------------------------------------------------------------------------------------ vectors
 
 // A vector of a row, of which n elements are the row's; the others are 0. Without alignment its

@@ -39,14 +39,13 @@ struct staged_row {
     int end;       // the same; 0 where there is no row
     int thread, threads;
 
-    __device__ __forceinline__ staged_row(const norm_args &norm, int64_t row_number, int row_thread,
-                                          int row_threads)
-        : args(norm), source(source_of_row<K, true>(norm, row_number)), row(row_number),
-          n_vectors((int)((norm.hidden + kVec - 1) / kVec)), thread(row_thread),
-          threads(row_threads)
+    __device__ __forceinline__ explicit staged_row(const norm_args &norm)
+        : args(norm), source(source_of_row<K, true>(norm, row_of_block())), row(row_of_block()),
+          n_vectors((int)((norm.hidden + kVec - 1) / kVec)), thread(threadIdx.x),
+          threads(blockDim.x)
     {
         end = row < args.n_rows ? n_vectors : 0;
-        stage = staged_rows + (int64_t)(threadIdx.x / threads) * kPackets * n_vectors;
+        stage = staged_rows + (int64_t)threadIdx.y * kPackets * n_vectors;
     }
     // Elements of the row from a vector on, as far as the next one's end.
     __device__ __forceinline__ int left(int vector) const
@@ -338,17 +337,14 @@ __global__ void __launch_bounds__(1024)
 {
     let_next_start();
     wait_for_previous();
-    int threads = args.threads_per_row, thread = threadIdx.x % threads;
-    const staged_row<K, kIsAligned> row(
-        args, (int64_t)blockIdx.x * (blockDim.x / threads) + threadIdx.x / threads, thread,
-        threads);
+    const staged_row<K, kIsAligned> row(args);
     row_scale scale = row.find_scale();
     if constexpr (K::kSink == kToFp8PerGroup)
         row.write_groups(scale);
     else if constexpr (K::kSink == kToFp8PerRow)
         row.write_row(scale);
     else if constexpr (K::kSink == kToFp8)
-        row.write_codes(thread, row.end, threads, scale, args.divisor);
+        row.write_codes(row.thread, row.end, row.threads, scale, args.divisor);
     else
         row.write_floats(scale);
 }

@@ -2,6 +2,8 @@
 // thread; sums in a fixed order: a butterfly inside a warp, then a tree over the warps' results.
 #pragma once
 
+#include <cooperative_groups.h>
+
 // Two sums that go the same way.
 template <typename Acc>
 struct two_sums {
@@ -104,24 +106,36 @@ __device__ __forceinline__ Acc sum_in_group(const Acc (&x)[2], Acc *shared, int 
     return sum_tree<kThreads / 16>(shared);
 }
 
+// The tree of a number of warps known at run time only, in a warp, leaves first: zeros, of which
+// the others are, change no sum of squares.
+template <typename Acc>
+__device__ __forceinline__ Acc sum_leaves(const Acc *shared, int n)
+{
+    const int leaf = threadIdx.x % 32;
+    Acc x = leaf < n ? shared[leaf] : Acc{};
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2)
+        x += exchange(x, distance);
+    return x;
+}
+
 // The same sum, bit for bit, for a number of threads known at run time only: a power of two from 4
 // to 32, or any number of warps. shared as above.
 template <typename Acc>
 __device__ __forceinline__ Acc sum_in_group(Acc x, Acc *shared, int threads)
 {
-    for (int distance = min(threads, 32) / 2; distance > 0; distance /= 2)
-        x += exchange(x, distance);
-    if (threads <= 32)
+    if (threads < 32) {
+        for (int distance = threads / 2; distance > 0; distance /= 2)
+            x += exchange(x, distance);
+        return x;
+    }
+    x = sum_in_warp<32>(x);
+    if (threads == 32)
         return x;
     if (threadIdx.x % 32 == 0)
         shared[threadIdx.x / 32] = x;
     __syncthreads();
-    const int n_warps = threads / 32, leaves = 2 << (31 - __clz(n_warps - 1 | 1));
-    const int leaf = threadIdx.x % leaves;
-    x = leaf < n_warps ? shared[leaf] : Acc{};
-    for (int distance = 1; distance < leaves; distance *= 2) // the tree, leaves first
-        x += exchange(x, distance);
-    return x;
+    return sum_leaves(shared, threads / 32);
 }
 
 // The same of half of those threads, as above.
@@ -129,17 +143,13 @@ template <typename Acc>
 __device__ __forceinline__ Acc sum_in_group(const Acc (&x)[2], Acc *shared, int threads)
 {
     const bool is_upper = threadIdx.x & 16;
-    const int n_warps = threads / 32, leaves = 4 << (31 - __clz(n_warps - 1 | 1));
-    const int leaf = threadIdx.x % leaves;
+    const int n_warps = threads / 32;
     Acc sum = (is_upper ? x[1] : x[0]) + exchange(is_upper ? x[0] : x[1], 16);
     sum = sum_in_warp<16>(sum);
     if (threadIdx.x % 16 == 0)
         shared[threadIdx.x / 32 + (is_upper ? n_warps : 0)] = sum;
     __syncthreads();
-    sum = leaf < 2 * n_warps ? shared[leaf] : Acc{};
-    for (int distance = 1; distance < leaves; distance *= 2)
-        sum += exchange(sum, distance);
-    return sum;
+    return sum_leaves(shared, 2 * n_warps);
 }
 
 // Before a sum, or a largest, whose n places in shared memory are those of a block of C::kThreads,
@@ -198,13 +208,33 @@ __device__ __forceinline__ float largest_in_group(float x, float *shared)
     }
 }
 
+// The largest x of the blocks of a cluster, each of which has the same x in all of its threads;
+// mine is one of the block's own, which other blocks read.
+__device__ __forceinline__ float largest_in_cluster(float x, float *mine)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    namespace groups = cooperative_groups;
+    const groups::cluster_group cluster = groups::this_cluster();
+    if (threadIdx.x == 0)
+        *mine = x;
+    cluster.sync();
+    x = largest_in_warp<32>(*cluster.map_shared_rank(mine, threadIdx.x % cluster.num_blocks()));
+    cluster.sync(); // mine is there until all have read it
+#endif
+    return x;
+}
+
 // The same for a number of threads known at run time only: a power of two up to a warp, or any
 // number of warps.
 __device__ __forceinline__ float largest_in_group(float x, float *shared, int threads)
 {
-    for (int distance = min(threads, 32) / 2; distance > 0; distance /= 2)
-        x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, distance));
-    if (threads <= 32)
+    if (threads < 32) {
+        for (int distance = threads / 2; distance > 0; distance /= 2)
+            x = fmaxf(x, exchange(x, distance));
+        return x;
+    }
+    x = largest_in_warp<32>(x);
+    if (threads == 32)
         return x;
     int lane = threadIdx.x % 32;
     if (lane == 0)
