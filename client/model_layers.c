@@ -407,16 +407,24 @@ static void add_norms(cJSON *array, const struct model *model)
 }
 
 /* What transformers calls them, and roped; which round each of their steps to
- * the type of x. */
+ * the type of x; and parameters that each layer has of its own. */
 static const struct activation {
     const char *theirs, *ours;
     bool has_steps;
+    const char *own;
 } activations[] = {
-    {"silu", "silu", false},         {"swish", "silu", false},
-    {"gelu", "gelu", false},         {"gelu_pytorch_tanh", "gelu_tanh", false},
-    {"gelu_new", "gelu_tanh", true}, {"quick_gelu", "quick_gelu", true},
-    {"relu", "relu", false},         {"relu2", "relu2", false},
-    {"sigmoid", "sigmoid", false},   {"swiglu_oai", "swiglu_oai", true},
+    {"silu", "silu", false},
+    {"swish", "silu", false},
+    {"gelu", "gelu", false},
+    {"gelu_pytorch_tanh", "gelu_tanh", false},
+    {"gelu_new", "gelu_tanh", true},
+    {"quick_gelu", "quick_gelu", true},
+    {"relu", "relu", false},
+    {"relu2", "relu2", false},
+    {"sigmoid", "sigmoid", false},
+    {"swiglu_oai", "swiglu_oai", true},
+    {"gelu_fast", "gelu_fast", true},
+    {"xielu", "xielu", true, " --alpha_p ALPHA_P --alpha_n ALPHA_N"},
 };
 
 /* Of a member of the file, "=value" or "member=value"; NULL: none of roped's,
@@ -461,8 +469,9 @@ static void add_mlp(cJSON *array, const struct model *model)
     }
     char *limit = number_text(model, "limit", layers->limit),
          *alpha = number_text(model, "alpha", layers->alpha);
-    if (asprintf(&text, "--activation %s%s%s%s%s", activation->ours,
+    if (asprintf(&text, "--activation %s%s%s%s%s%s", activation->ours,
                  layout[mlp], limit, alpha,
+                 activation->own ? activation->own : "",
                  activation->has_steps               ? " --rounding steps"
                  : mlp == GATED && !layers->is_exact ? " --rounding type"
                                                      : "") < 0)

@@ -32,10 +32,11 @@ MOST = 40e-6  # of a model's elements, besides a few
 A_FEW = 20
 TAIL = -2.0  # below it PyTorch's float32 formula of gelu loses digits, and roped's does not
 CHOSEN = os.environ.get("ROPED_INTEROP_CHOSEN", "").split()  # of these models alone
-N_RIGHT = 0 if CHOSEN else 198 if IS_ALL else 20
+N_RIGHT = 0 if CHOSEN else 201 if IS_ALL else 20
 ROPE = {"rope_theta": 1e4, "rope_type": "default"}
 # What the defaults of some classes lack, without which their models cannot be made
 FILLED = {
+    "reformer": {"is_decoder": True},
     "cohere_compass_text": {"rope_parameters": {"full_attention": ROPE, "sliding_attention": ROPE}},
     "dbrx": {"attn_config": {"rope_theta": 1e4, "clip_qkv": 8.0}},
     "deepseek_v2": {"num_experts_per_tok": 2, "n_routed_experts": 8},
@@ -213,6 +214,8 @@ class Model:
         if operator is None:
             self.missing.add(params)
             return
+        if place.role == "MLP":
+            params = params | {name: place.scales[name] for name in params if params[name].isupper()}
         if "norms, by T(1 + weight)" in rows and "weight" in place.inputs:
             place.inputs["weight"] = place.inputs["weight"] + 1
         if "heads" in params:  # whose weights are those of a row
