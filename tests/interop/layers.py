@@ -26,7 +26,7 @@ MASKS = re.compile(r"^create_\w*mask")  # who may look at whom changes nothing h
 NORM = re.compile(r"Norm(Gated)?$")
 HEADS = re.compile(r"(^|\.|_)(q|k|query|key)_?(layer_?)?norm|qk_?norm")
 OF_FLOATS = ("xlnet", "reformer")  # constructors make tensors of float32, wherever the others are; a file of bfloat16 has none
-ATTENTION = re.compile(r"attn|attention|mixer|mamba|conv|recurrent|temporal|rwkv|xlstm|mlstm|delta|router|gate$", re.IGNORECASE)
+ATTENTION = re.compile(r"attn|attention|mixer|mamba|conv|recurrent|temporal|rwkv|xlstm|mlstm|delta|router|gate$|hyper_connection|_hc$", re.IGNORECASE)
 VIEWS = re.compile(r"^(_unsafe_)?(view|reshape|squeeze|unsqueeze|clone|detach|alias|transpose|permute|expand|t|_reshape_alias)$")
 # A tensor of these is drawn: the products of matrices, and what picks elements
 DRAWN = re.compile(
@@ -268,7 +268,8 @@ def run_once(kind, config, mask):
     with contextlib.ExitStack() as stack:
         for name, one in vars(module).copy().items():
             if inspect.isfunction(one) and MASKS.search(name):
-                stack.enter_context(mock.patch.object(module, name, lambda *_, **__: mask))
+                own = None if "recurrent" in name else mask  # the other kind has a row for each sequence
+                stack.enter_context(mock.patch.object(module, name, lambda *_, own=own, **__: own))
         stack.enter_context(torch.device("meta"))
         stack.enter_context(torch.no_grad())
         torch.set_default_dtype(torch.bfloat16)

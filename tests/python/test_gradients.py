@@ -209,6 +209,13 @@ def test_norms_without_a_gradient(params):
         ops.rmsnorm(x, **params).sum().backward()
 
 
+@pytest.mark.parametrize("add_norm", [ops.add_rmsnorm, ops.add_layer_norm])
+def test_norms_of_sums_of_heads_have_no_gradient(add_norm):
+    x = random(5, 48).float().requires_grad_()
+    with pytest.raises(roped.Error, match="has no gradient with heads"):
+        add_norm(x, x.detach(), heads=4)[0].sum().backward()
+
+
 @pytest.mark.parametrize("order", ["addends_first", "residual_first"])
 def test_norms_of_larger_sums_beside_float64(order):
     params = {"eps": 1e-5, "x_scale": 0.22}
