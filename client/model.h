@@ -60,6 +60,7 @@ struct layers {
     enum kind outer;             /* of norms outside layers; 0: the same */
     const char *sum_flags;       /* members: none is true means SUM */
     const char *streams;         /* a member: a row has so many; or NULL */
+    bool has_gammas;             /* MLPs of shared experts multiply once more */
 };
 
 struct model {

@@ -511,6 +511,8 @@ static void add_mlp(cJSON *array, const struct model *model)
         free(more);
         free(all);
     }
+    if (layers->has_gammas)
+        add_other(array, "middle of a shared expert's MLP", "no operator");
     free(limit);
     free(alpha);
     free(text);

@@ -134,6 +134,8 @@ def row_of(place, rows, width):
         return rows["norms outside layers"]
     if place.role == "MLP" and place.name.endswith("experts") and "middle of an expert's MLP" in rows:
         return rows["middle of an expert's MLP"]
+    if place.role == "MLP" and "shared_experts" in place.name and "middle of a shared expert's MLP" in rows:
+        return None, "middle of a shared expert's MLP"
     if place.role == "norm" and "weight" not in place.inputs and "norms without a weight" in rows:
         return rows["norms without a weight"]
     if place.role == "MLP" and re.search(r"norm(\.|$)", place.name) and "middle of an MLP in a norm" in rows:
