@@ -23,6 +23,7 @@ struct gate {
     const char *groups; /* a member: into how many its columns are cut */
     const char *flag;   /* a member: not true means that there are none */
     const char *after;  /* a member: not true means that the gate is first */
+    const char *activation; /* a member; without it that of the MLP */
 };
 
 /* What is multiplied in a sum: by a member, one over the root of another, or
@@ -58,6 +59,8 @@ struct layers {
     const char *norm_activation; /* of MLPs inside norms; NULL: none */
     enum kind outer;             /* of norms outside layers; 0: the same */
     const char *sum_flags;       /* members: none is true means SUM */
+    const char *streams;         /* a member: a row has so many; or NULL */
+    bool has_gammas;             /* MLPs of shared experts multiply once more */
 };
 
 struct model {

@@ -227,6 +227,18 @@ static char *group_text(const struct model *model, const struct gate *gate)
     return must_have(text);
 }
 
+/* NULL where the row says it, or nothing does. */
+static const char *gate_activation(const struct model *model)
+{
+    const struct layers *layers = model->layers;
+    const char *from = layers->gate.activation;
+    const char *own =
+        from ? cJSON_GetStringValue(model_member(model, from)) : NULL;
+    if (!from || own)
+        return own;
+    return cJSON_GetStringValue(model_member(model, layers->activation));
+}
+
 static void add_gated(cJSON *array, const struct model *model)
 {
     const struct gate *gate = &model->layers->gate;
@@ -237,9 +249,12 @@ static void add_gated(cJSON *array, const struct model *model)
         gate->after && !cJSON_IsTrue(model_member(model, gate->after));
     char *eps = eps_text(model, gate->eps ? gate->eps : model->layers->eps),
          *group = group_text(model, gate), *text;
-    if (asprintf(&text, "--eps %s%s%s%s%s", eps, gate->parameters[0] ? " " : "",
-                 gate->parameters, is_first ? " --gate_first true" : "",
-                 group) < 0)
+    const char *activation = gate_activation(model);
+    if (asprintf(&text, "--eps %s%s%s%s%s%s%s", eps,
+                 gate->parameters[0] ? " " : "", gate->parameters,
+                 is_first ? " --gate_first true" : "", group,
+                 activation ? " --gate_activation " : "",
+                 activation ? activation : "") < 0)
         text = NULL;
     add_layer(array, "gated norms", "gated_rmsnorm", must_have(text));
     free(eps);
@@ -336,7 +351,13 @@ static void add_one_sum(cJSON *array, const struct model *model,
                         const char *what, enum kind kind, const char *eps,
                         enum sum sum, const struct scales *scales)
 {
-    char *more = sum_parameters(model, sum, scales);
+    char *of_sum = sum_parameters(model, sum, scales),
+         *heads = number_text(model, "heads", model->layers->streams), *more;
+    if (asprintf(&more, "%s%s", of_sum, heads) < 0)
+        more = NULL;
+    must_have(more);
+    free(of_sum);
+    free(heads);
     add_norm(array, model, what,
              has_layer_norms(model) ? "add_layer_norm" : "add_rmsnorm", kind,
              eps, more);
@@ -354,6 +375,8 @@ static void add_sum(cJSON *array, const struct model *model)
         add_other(array, "residual streams", "no operator");
         return;
     }
+    if (layers->streams)
+        add_other(array, "mix of the streams of a row", "no operator");
     if (sum == OTHER_SUM) {
         add_other(array, what, "not known");
         return;
@@ -374,9 +397,11 @@ static void add_norms(cJSON *array, const struct model *model)
     const struct layers *layers = model->layers;
     const char *op = norm_operator(model);
     const enum kind kind = layers->kind;
+    char *streams = number_text(model, "heads", layers->streams);
     add_norm(array, model,
              kind == PLUS_ONE ? "norms, by T(1 + weight)" : "norms", op, kind,
-             layers->eps, "");
+             layers->eps, streams);
+    free(streams);
     if (layers->outer)
         add_norm(array, model, "norms outside layers", op, layers->outer,
                  outer_eps(layers), "");
@@ -407,16 +432,24 @@ static void add_norms(cJSON *array, const struct model *model)
 }
 
 /* What transformers calls them, and roped; which round each of their steps to
- * the type of x. */
+ * the type of x; and parameters that each layer has of its own. */
 static const struct activation {
     const char *theirs, *ours;
     bool has_steps;
+    const char *own;
 } activations[] = {
-    {"silu", "silu", false},         {"swish", "silu", false},
-    {"gelu", "gelu", false},         {"gelu_pytorch_tanh", "gelu_tanh", false},
-    {"gelu_new", "gelu_tanh", true}, {"quick_gelu", "quick_gelu", true},
-    {"relu", "relu", false},         {"relu2", "relu2", false},
-    {"sigmoid", "sigmoid", false},   {"swiglu_oai", "swiglu_oai", true},
+    {"silu", "silu", false},
+    {"swish", "silu", false},
+    {"gelu", "gelu", false},
+    {"gelu_pytorch_tanh", "gelu_tanh", false},
+    {"gelu_new", "gelu_tanh", true},
+    {"quick_gelu", "quick_gelu", true},
+    {"relu", "relu", false},
+    {"relu2", "relu2", false},
+    {"sigmoid", "sigmoid", false},
+    {"swiglu_oai", "swiglu_oai", true},
+    {"gelu_fast", "gelu_fast", true},
+    {"xielu", "xielu", true, " --alpha_p ALPHA_P --alpha_n ALPHA_N"},
 };
 
 /* Of a member of the file, "=value" or "member=value"; NULL: none of roped's,
@@ -461,8 +494,9 @@ static void add_mlp(cJSON *array, const struct model *model)
     }
     char *limit = number_text(model, "limit", layers->limit),
          *alpha = number_text(model, "alpha", layers->alpha);
-    if (asprintf(&text, "--activation %s%s%s%s%s", activation->ours,
+    if (asprintf(&text, "--activation %s%s%s%s%s%s", activation->ours,
                  layout[mlp], limit, alpha,
+                 activation->own ? activation->own : "",
                  activation->has_steps               ? " --rounding steps"
                  : mlp == GATED && !layers->is_exact ? " --rounding type"
                                                      : "") < 0)
@@ -477,6 +511,8 @@ static void add_mlp(cJSON *array, const struct model *model)
         free(more);
         free(all);
     }
+    if (layers->has_gammas)
+        add_other(array, "middle of a shared expert's MLP", "no operator");
     free(limit);
     free(alpha);
     free(text);

@@ -26,21 +26,58 @@ static void step_product(const struct act_values *of, float *x, const float *y,
     cpu_round(of->rows, of->dtype, x, n);
 }
 
-/* 0.5 * x * (1 + tanh(c * (x + 0.044715 * x^3))), whose -0 is of no account */
-static void gelu_steps(const struct act_values *of, float *x, int64_t n)
+/* x = T(x + y) */
+static void step_sum(const struct act_values *of, float *x, const float *y,
+                     int64_t n)
 {
-    const enum roped_dtype dtype = of->dtype;
-    float z[CPU_BLOCK] = {0};
+    for (int64_t i = 0; i < n; i++)
+        x[i] += y[i];
+    cpu_round(of->rows, of->dtype, x, n);
+}
+
+static int64_t whole_lanes(int64_t n)
+{
+    return cpu_ceil_div(n, CPU_LANES) * CPU_LANES;
+}
+
+#define ROOT 0x1.988454p-1f /* of 2 / pi */
+
+/* z = ROOT * (x + 0.044715 * x^3), as gelu_new */
+static void inside_new(const struct act_values *of, const float *x, float *z,
+                       int64_t n)
+{
     memcpy(z, x, (size_t)n * sizeof *z);
     step_product(of, z, x, n);
     step_product(of, z, x, n);
     step(of, z, 0.044715f, 0, n);
-    for (int64_t i = 0; i < n; i++)
-        z[i] += x[i];
-    cpu_round(of->rows, dtype, z, n);
-    step(of, z, 0x1.988454p-1f, 0, n);
-    of->rows->activation->tanh(z, cpu_ceil_div(n, CPU_LANES) * CPU_LANES);
-    cpu_round(of->rows, dtype, z, n);
+    step_sum(of, z, x, n);
+    step(of, z, ROOT, 0, n);
+}
+
+/* z = ROOT * x * (1 + 0.044715 * x * x), as gelu_fast */
+static void inside_fast(const struct act_values *of, const float *x, float *z,
+                        int64_t n)
+{
+    float factor[CPU_BLOCK];
+    memcpy(factor, x, (size_t)n * sizeof *factor);
+    step(of, factor, 0.044715f, 0, n);
+    step_product(of, factor, x, n);
+    step(of, factor, 1, 1, n);
+    memcpy(z, x, (size_t)n * sizeof *z);
+    step(of, z, ROOT, 0, n);
+    step_product(of, z, factor, n);
+}
+
+/* 0.5 * x * (1 + tanh(z)), whose -0 is of no account */
+static void gelu_steps(const struct act_values *of, float *x, int64_t n)
+{
+    float z[CPU_BLOCK] = {0};
+    if (of->plan->activation == ACT_GELU_FAST)
+        inside_fast(of, x, z, n);
+    else
+        inside_new(of, x, z, n);
+    of->rows->activation->tanh(z, whole_lanes(n));
+    cpu_round(of->rows, of->dtype, z, n);
     step(of, z, 1, 1, n);
     step(of, x, 0.5f, 0, n);
     step_product(of, x, z, n);
@@ -54,10 +91,54 @@ static void sigmoid_steps(const struct act_values *of, float *x, int64_t n)
     float z[CPU_BLOCK] = {0};
     memcpy(z, x, (size_t)n * sizeof *z);
     step(of, z, of->plan->alpha, 0, n);
-    of->rows->activation->activate(&sigmoid, z,
-                                   cpu_ceil_div(n, CPU_LANES) * CPU_LANES);
+    of->rows->activation->activate(&sigmoid, z, whole_lanes(n));
     cpu_round(of->rows, of->dtype, z, n);
     step_product(of, x, z, n);
+}
+
+/* z = e^min(x, eps) - 1 */
+static void xielu_power(const struct act_values *of, float eps, const float *x,
+                        float *z, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        z[i] = x[i] > eps ? eps : x[i];
+    of->rows->activation->expm1(z, whole_lanes(n));
+}
+
+/* The sums are of terms that do not take each other's digits. */
+static void xielu(const struct act_values *of, float *x, int64_t n)
+{
+    const struct xielu *by = &of->plan->xielu;
+    float z[CPU_BLOCK] = {0};
+    xielu_power(of, by->eps, x, z, n);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = x[i] > 0 ? x[i] * (by->alpha_p * x[i] + by->slope)
+                        : by->alpha_n * z[i] + (by->slope - by->alpha_n) * x[i];
+}
+
+/* The same, and its numbers are of type T, too. */
+static void xielu_steps(const struct act_values *of, float *x, int64_t n)
+{
+    const struct xielu *by = &of->plan->xielu;
+    float number[] = {by->alpha_p, by->alpha_n, by->slope, by->eps};
+    float above[CPU_BLOCK], below[CPU_BLOCK] = {0}, line[CPU_BLOCK];
+    cpu_round(of->rows, of->dtype, number, 4);
+    const float alpha_p = number[0], alpha_n = number[1], slope = number[2];
+    memcpy(above, x, (size_t)n * sizeof *above);
+    memcpy(line, x, (size_t)n * sizeof *line);
+    step(of, line, slope, 0, n);
+    step(of, above, alpha_p, 0, n);
+    step_product(of, above, x, n);
+    step_sum(of, above, line, n);
+    xielu_power(of, number[3], x, below, n);
+    cpu_round(of->rows, of->dtype, below, n);
+    for (int64_t i = 0; i < n; i++)
+        below[i] -= x[i];
+    cpu_round(of->rows, of->dtype, below, n);
+    step(of, below, alpha_n, 0, n);
+    step_sum(of, below, line, n);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = x[i] > 0 ? above[i] : below[i];
 }
 
 /* Of gates, clamped; and what swiglu_oai adds to up, clamped too. */
@@ -68,7 +149,10 @@ static void act_steps(const struct act_values *of, float *gate, float *up,
     const float limit = plan->limit;
     for (int64_t i = 0; i < n; i++)
         gate[i] = gate[i] > limit ? limit : gate[i];
-    if (plan->activation == ACT_GELU_TANH)
+    if (plan->activation == ACT_XIELU)
+        (plan->steps ? xielu_steps : xielu)(of, gate, n);
+    else if (plan->activation == ACT_GELU_TANH ||
+             plan->activation == ACT_GELU_FAST)
         gelu_steps(of, gate, n);
     else
         sigmoid_steps(of, gate, n);
@@ -103,12 +187,12 @@ void act_values_load(const struct act_values *of, int64_t row, int64_t i,
                      int64_t n, float *gate)
 {
     const struct act_and_mul_plan *plan = of->plan;
-    const int64_t whole = cpu_ceil_div(n, CPU_LANES) * CPU_LANES;
+    const int64_t whole = whole_lanes(n);
     float up[CPU_BLOCK];
     act_load(of->rows, &of->operands.gate, row, i, n, gate);
     if (plan->gated)
         act_load(of->rows, &of->operands.up, row, i, n, up);
-    if (plan->steps) {
+    if (plan->steps || plan->activation == ACT_XIELU) {
         act_steps(of, gate, up, n);
         return;
     }

@@ -37,8 +37,9 @@ struct exponential {
 #define LEAST   (-170.0f)    /* nothing is left of float32 from there on */
 #define NO_REST splat(-0.0f) /* which compilers need not add */
 
-/* Of z + rest, z from LEAST to 0. */
-INLINE struct exponential exponential_of(vfloat z, vfloat rest)
+/* The same less 1 as p, of z + rest, z from LEAST to 0: where k is 0 that has
+ * all of float32's digits. */
+INLINE struct exponential exponential_less_1(vfloat z, vfloat rest)
 {
     const vfloat to_integer = splat(0x1.8p23f);
     const vfloat k =
@@ -51,7 +52,14 @@ INLINE struct exponential exponential_of(vfloat z, vfloat rest)
     p = multiply_add(p, r, splat(4.1665795894e-2f));
     p = multiply_add(p, r, splat(1.6666665459e-1f));
     p = multiply_add(p, r, splat(5.0000001201e-1f));
-    return (struct exponential){multiply_add(p, r * r, r) + splat(1), k};
+    return (struct exponential){multiply_add(p, r * r, r), k};
+}
+
+/* Of z + rest, z from LEAST to 0. */
+INLINE struct exponential exponential_of(vfloat z, vfloat rest)
+{
+    const struct exponential e = exponential_less_1(z, rest);
+    return (struct exponential){e.p + splat(1), e.k};
 }
 
 /* m * e^z */
@@ -203,6 +211,15 @@ INLINE vfloat tanh_of(vfloat x)
     const vfloat near = multiply_add(x * square, p, x);
     const vfloat y = pick_lanes(is_less(a, splat(0.25f)), near,
                                 pick_lanes(is_low, -far, far));
+    return pick_lanes(is_nan(x), x, y);
+}
+
+/* 2^k * p + (2^k - 1) */
+INLINE vfloat expm1_of(vfloat x)
+{
+    const struct exponential e =
+        exponential_less_1(at_least(splat(LEAST), x), NO_REST);
+    const vfloat y = scaled(e.p, e.k) + (scaled(splat(1), e.k) - splat(1));
     return pick_lanes(is_nan(x), x, y);
 }
 
@@ -365,6 +382,9 @@ INLINE void differentiate_all(enum activation activation,
     case ACT_SWIGLU_OAI:                                                       \
         loop(ACT_QUICK_GELU, __VA_ARGS__);                                     \
         break;                                                                 \
+    case ACT_GELU_FAST: /* of act_values.c */                                  \
+    case ACT_XIELU:                                                            \
+        break;                                                                 \
     }
 
 static void activate(const struct act_and_mul_plan *plan, float *gate,
@@ -383,6 +403,12 @@ static void tanh_all(float *x, int64_t n)
 {
     for (int64_t i = 0; i < n; i += LANES)
         store_lanes(x + i, tanh_of(load_lanes(x + i)));
+}
+
+static void expm1_all(float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += LANES)
+        store_lanes(x + i, expm1_of(load_lanes(x + i)));
 }
 
 /* A beta of 0 is not added: it would make a -0 a +0. */
@@ -434,6 +460,7 @@ extern const struct cpu_activation_rows ISA(cpu_activation_rows);
 const struct cpu_activation_rows ISA(cpu_activation_rows) = {
     .activate = activate,
     .tanh = tanh_all,
+    .expm1 = expm1_all,
     .multiply = multiply,
     .differentiate = differentiate,
     .descend = descend,

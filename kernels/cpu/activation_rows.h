@@ -14,6 +14,8 @@ struct cpu_activation_rows {
                      int64_t n);
     /* x[i] = tanh(x[i]); n as for activate. */
     void (*tanh)(float *x, int64_t n);
+    /* x[i] = e^x[i] - 1, x[i] at most 0 or NaN; n as for activate. */
+    void (*expm1)(float *x, int64_t n);
     /* gate[i] *= up[i], clamped and with beta. */
     void (*multiply)(const struct act_and_mul_plan *plan, float *gate,
                      const float *up, int64_t n);

@@ -9,7 +9,6 @@ enum roped_status roped_cpu_add_layer_norm(const struct roped_call *call,
                                            struct roped_error *err)
 {
     struct cpu_norm_call norm = {
-        .plan = (const void *)call->plan,
         .x = &call->in[ADD_LAYER_NORM_X],
         .weight = &call->in[ADD_LAYER_NORM_WEIGHT],
         .y = &call->out[ADD_LAYER_NORM_Y],
@@ -19,5 +18,5 @@ enum roped_status roped_cpu_add_layer_norm(const struct roped_call *call,
         .is_centred = true,
         .bias = &call->in[ADD_LAYER_NORM_BIAS],
     };
-    return cpu_norm_sums(&norm, call, queue, err);
+    return cpu_norm_heads(&norm, (const void *)call->plan, call, queue, err);
 }

@@ -9,7 +9,6 @@ enum roped_status roped_cpu_add_rmsnorm(const struct roped_call *call,
                                         struct roped_error *err)
 {
     struct cpu_norm_call norm = {
-        .plan = (const void *)call->plan,
         .x = &call->in[ADD_RMSNORM_X],
         .weight = &call->in[ADD_RMSNORM_WEIGHT],
         .y = &call->out[ADD_RMSNORM_Y],
@@ -17,5 +16,5 @@ enum roped_status roped_cpu_add_rmsnorm(const struct roped_call *call,
         .residual_out = &call->out[ADD_RMSNORM_RESIDUAL_OUT],
         .addend = &call->in[ADD_RMSNORM_ADDEND],
     };
-    return cpu_norm_sums(&norm, call, queue, err);
+    return cpu_norm_heads(&norm, (const void *)call->plan, call, queue, err);
 }

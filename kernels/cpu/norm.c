@@ -363,3 +363,35 @@ enum roped_status cpu_norm_sums(const struct cpu_norm_call *norm,
             &loop);
     return ROPED_OK;
 }
+
+enum roped_status cpu_norm_heads(const struct cpu_norm_call *norm,
+                                 const struct heads_norm_plan *plan,
+                                 const struct roped_call *call,
+                                 struct roped_queue *queue,
+                                 struct roped_error *err)
+{
+    struct rmsnorm_plan rows = plan->norm;
+    struct cpu_norm_call one = *norm;
+    const struct roped_tensor **const of[] = {
+        &one.x,      &one.weight, &one.y, &one.residual, &one.residual_out,
+        &one.addend, &one.bias};
+    enum { N = sizeof of / sizeof *of };
+    enum roped_status status = ROPED_OK;
+    rows.n_rows /= plan->heads;
+    for (int64_t head = 0; head < plan->heads && !status; head++) {
+        struct roped_tensor part[N];
+        one = *norm;
+        one.plan = &rows;
+        for (int i = 0; i < N; i++) {
+            if (!*of[i])
+                continue;
+            part[i] = norm_head_of(*of[i], head, plan->heads);
+            *of[i] = &part[i];
+        }
+        if (one.residual)
+            status = cpu_norm_sums(&one, call, queue, err);
+        else
+            cpu_norm_rows(&one, call, queue);
+    }
+    return status;
+}

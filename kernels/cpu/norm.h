@@ -40,4 +40,12 @@ ROPED_MUST_CHECK enum roped_status
 cpu_norm_sums(const struct cpu_norm_call *norm, const struct roped_call *call,
               struct roped_queue *queue, struct roped_error *err);
 
+/* Either of them, head by head, as the plan says; norm->plan is of no account.
+ */
+ROPED_MUST_CHECK enum roped_status
+cpu_norm_heads(const struct cpu_norm_call *norm,
+               const struct heads_norm_plan *plan,
+               const struct roped_call *call, struct roped_queue *queue,
+               struct roped_error *err);
+
 #endif

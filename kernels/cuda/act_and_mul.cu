@@ -9,6 +9,8 @@ struct act_args {
     int64_t y_stride; // elements to the next row
     struct act_rows rows;
     struct act_rule rule;
+    struct xielu xielu;
+    int32_t steps; // bool, of xielu
 };
 
 // kSteps: rounding=steps, rare, and a kernel of its own.
@@ -31,9 +33,76 @@ static __global__ void __launch_bounds__(kActThreads)
     store_packet<T, kAccess, kVec>(to, place, gate);
 }
 
+// gelu_fast of Hugging Face, each step of which is rounded.
+template <typename T>
+__device__ __forceinline__ float gelu_fast_in_steps(float x)
+{
+    float square = rounded<T>(rounded<T>(__fmul_rn(0.044715f, x)) * x);
+    float z = rounded<T>(rounded<T>(__fmul_rn(0x1.988454p-1f, x)) * rounded<T>(1.0f + square));
+    float t = rounded<T>(tanhf(z));
+    return rounded<T>(rounded<T>(0.5f * x) * rounded<T>(1.0f + t));
+}
+
+// The terms do not take each other's digits. NaN stays.
+__device__ __forceinline__ float xielu_once(float x, const struct xielu &by)
+{
+    float e = expm1f(x > by.eps ? by.eps : x);
+    float below = fmaf(by.alpha_n, e, (by.slope - by.alpha_n) * x);
+    return x > 0.0f ? x * fmaf(by.alpha_p, x, by.slope) : below;
+}
+
+// XIELUActivation of Hugging Face, whose numbers are of type T, too.
+template <typename T>
+__device__ __forceinline__ float xielu_in_steps(float x, const struct xielu &by)
+{
+    float eps = rounded<T>(by.eps), line = rounded<T>(__fmul_rn(rounded<T>(by.slope), x));
+    float square = rounded<T>(rounded<T>(__fmul_rn(rounded<T>(by.alpha_p), x)) * x);
+    float e = rounded<T>(expm1f(x > eps ? eps : x));
+    float below = rounded<T>(rounded<T>(e - x) * rounded<T>(by.alpha_n));
+    return rounded<T>((x > 0.0f ? square : below) + line);
+}
+
+template <typename T>
+__device__ __forceinline__ float activate_rarely(const act_args &args, float x)
+{
+    if (args.rule.activation == ACT_GELU_FAST)
+        return gelu_fast_in_steps<T>(x);
+    return args.steps ? xielu_in_steps<T>(x, args.xielu) : xielu_once(x, args.xielu);
+}
+
+// gelu_fast by its steps, and xielu, which has no up: what hardly any call asks for.
+template <typename T, bool kIsPairs, act_access kAccess>
+static __global__ void __launch_bounds__(kActThreads)
+    rare_kernel(const __grid_constant__ struct act_args args)
+{
+    constexpr int kVec = kActVec<T, kAccess>;
+    let_next_start();
+    const act_place<kVec> place(args.rows);
+    const act_addresses<T, kIsPairs, kVec> at(args.of, place);
+    T *to = static_cast<T *>(args.y) + place.row * args.y_stride + place.column;
+    if (kAccess != kActShifted && place.left == 0)
+        return;
+    wait_for_previous();
+    float gate[kVec], up[kVec] = {};
+    load_operands<T, kIsPairs, kAccess, kVec>(args.of, at, place.n(), gate, up);
+    const float limit = args.rule.limit;
+#pragma unroll
+    for (int j = 0; j < kVec; j++) {
+        float x = gate[j] > limit ? limit : gate[j], factor = up[j] > limit ? limit : up[j];
+        gate[j] = activate_rarely<T>(args, x);
+        if (kIsPairs || args.of.up)
+            gate[j] *= factor < -limit ? -limit : factor;
+    }
+    store_packet<T, kAccess, kVec>(to, place, gate);
+}
+
 template <typename T, bool kIsPairs, act_access kAccess>
 static kernel_fn<act_args> *kernel_of(const struct act_and_mul_plan *plan)
 {
+    if constexpr (!kIsPairs || sizeof(T) == 2) {
+        if (plan->activation == ACT_XIELU || plan->activation == ACT_GELU_FAST)
+            return rare_kernel<T, kIsPairs, kAccess>;
+    }
     constexpr bool kMayStep = sizeof(T) == 2;
     return plan->steps ? act_kernel<T, kIsPairs, kAccess, kMayStep>
                        : act_kernel<T, kIsPairs, kAccess, false>;
@@ -73,6 +142,8 @@ extern "C" enum roped_status roped_cuda_act_and_mul(const struct roped_call *cal
     args.y = y->data;
     args.y_stride = row_stride(y, plan->width);
     args.rule = act_rule_of(plan);
+    args.xielu = plan->xielu;
+    args.steps = plan->steps;
     return with_float_type(y->dtype, [&](auto tag) {
         return launch<typename decltype(tag)::type>(args, call, queue, err);
     });

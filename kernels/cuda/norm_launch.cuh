@@ -528,6 +528,28 @@ static inline void set_residual(struct norm_args *args, const struct rmsnorm_pla
     args->residual_out_pitch = pitch_of(plan, residual_out);
 }
 
+// launch(plan, in, out) of a norm of sums: of its call, or of each head of all rows in turn, which
+// the kernels of rows with strides take. Few models have such heads, and those have few.
+template <typename F>
+static enum roped_status for_each_head(const struct roped_call *call, const F &launch)
+{
+    const auto *of = reinterpret_cast<const struct heads_norm_plan *>(call->plan);
+    if (of->heads == 1)
+        return launch(&of->norm, call->in, call->out);
+    struct rmsnorm_plan plan = of->norm;
+    plan.n_rows /= of->heads;
+    enum roped_status status = ROPED_OK;
+    for (int64_t head = 0; head < of->heads && !status; head++) {
+        struct roped_tensor in[ROPED_MAX_INPUTS], out[ROPED_MAX_OUTPUTS];
+        for (int i = 0; i < call->n_in; i++)
+            in[i] = norm_head_of(&call->in[i], head, of->heads);
+        for (int i = 0; i < call->n_out; i++)
+            out[i] = norm_head_of(&call->out[i], head, of->heads);
+        status = launch(&plan, in, out);
+    }
+    return status;
+}
+
 // What makes a sum more than that; addend may be absent.
 static inline void set_terms(struct norm_args *args, const struct rmsnorm_plan *plan,
                              const struct roped_tensor *addend)

@@ -38,7 +38,7 @@ const struct roped_op roped_op_act_and_mul_backward = {
     },
     .params_bytes = sizeof(struct act_and_mul_params),
     .angles_offset = ROPED_NO_ANGLES,
-    .param = {ACT_PARAMS(0, "once|type", "as the forward pass had it; once: at the end; type: grad_y * up and act(gate) also before their products, as PyTorch's autograd")},
+    .param = {ACT_PARAMS(0, ACT_CHOICES "|gelu_fast", ACT_FAST_DOC, "once|type", "as the forward pass had it; once: at the end; type: grad_y * up and act(gate) also before their products, as PyTorch's autograd")},
     .rows = "rows",
     .tokens = "rows",
     .widths = "h",

@@ -48,7 +48,7 @@ const struct roped_op roped_op_act_and_mul_quantize = {
     .params_bytes = sizeof(struct act_and_mul_quantize_params),
     .angles_offset = ROPED_NO_ANGLES,
     .param = {
-        ACT_PARAMS(offsetof(struct act_and_mul_quantize_params, act), "once|type|steps", "once: float32 into codes; type: act(gate) and the product to the type of x first, steps: each step of gelu_tanh, quick_gelu and swiglu_oai too: the codes of what act_and_mul returns"),
+        ACT_PARAMS(offsetof(struct act_and_mul_quantize_params, act), ACT_CHOICES, "", "once|type|steps", "once: float32 into codes; type: act(gate) and the product to the type of x first, steps: each step of gelu_tanh, quick_gelu and swiglu_oai too: the codes of what act_and_mul returns"),
         QUANTIZE_PARAMS,
     },
     .rows = "rows",

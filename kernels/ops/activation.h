@@ -13,8 +13,10 @@
 /* clang-format off */
 /* base: where a struct act_and_mul_params is. */
 #define ACT_AT(base, member) ((base) + offsetof(struct act_and_mul_params, member))
-#define ACT_PARAMS(base, roundings, rounding_doc) \
-    {"activation", ROPED_PARAM_CHOICE, ACT_AT(base, activation), .choices = "silu|gelu|gelu_tanh|relu|relu2|quick_gelu|sigmoid|swiglu_oai", .doc = "gelu: by erf, exact in its tail; gelu_tanh: Hugging Face's gelu_pytorch_tanh, and with rounding=steps gelu_new; swiglu_oai: gate * sigmoid(alpha * gate) * (up + beta), as gpt-oss"}, \
+/* Of all operators; act_and_mul and its gradients have more. */
+#define ACT_CHOICES "silu|gelu|gelu_tanh|relu|relu2|quick_gelu|sigmoid|swiglu_oai"
+#define ACT_PARAMS(base, activations, more_doc, roundings, rounding_doc) \
+    {"activation", ROPED_PARAM_CHOICE, ACT_AT(base, activation), .choices = activations, .doc = "gelu: by erf, exact in its tail; gelu_tanh: Hugging Face's gelu_pytorch_tanh, and with rounding=steps gelu_new; swiglu_oai: gate * sigmoid(alpha * gate) * (up + beta), as gpt-oss" more_doc}, \
     {"gated", ROPED_PARAM_BOOL, ACT_AT(base, gated), 0, 1, .doc = "false: y = act(x), without a product"}, \
     {"interleaved", ROPED_PARAM_BOOL, ACT_AT(base, interleaved), .doc = "x has pairs, the gate is the even element, as gpt-oss"}, \
     {"gate_second", ROPED_PARAM_BOOL, ACT_AT(base, gate_second), .doc = "the gate is the second half of x"}, \
@@ -22,6 +24,8 @@
     {"alpha", ROPED_PARAM_FLOAT, ACT_AT(base, alpha), 0, 1.702, FLT_MIN, FLT_MAX, .doc = "swiglu_oai: what the gate is multiplied by inside the sigmoid"}, \
     {"beta", ROPED_PARAM_FLOAT, ACT_AT(base, beta), 0, 1, -FLT_MAX, FLT_MAX, .doc = "swiglu_oai: what is added to up"}, \
     {"rounding", ROPED_PARAM_CHOICE, ACT_AT(base, rounding), .choices = roundings, .doc = rounding_doc}
+
+#define ACT_FAST_DOC "; gelu_fast: gelu_tanh, but for the steps of rounding=steps, as Bloom"
 
 /* The inputs, and which of them go together: x, or gate and up. */
 #define ACT_PORTS(x, gate, up) \

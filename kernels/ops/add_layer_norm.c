@@ -8,10 +8,8 @@
 
 static enum roped_status plan(struct roped_call *call, struct roped_error *err)
 {
-    struct rmsnorm_plan *plan = (void *)call->plan;
     (void)err;
-    *plan = norm_plan((const void *)call->params, &call->in[ADD_LAYER_NORM_X],
-                      &call->in[ADD_LAYER_NORM_WEIGHT]);
+    norm_heads_plan(call, ADD_LAYER_NORM_X, ADD_LAYER_NORM_WEIGHT);
     return ROPED_OK;
 }
 
@@ -19,7 +17,7 @@ static enum roped_status plan(struct roped_call *call, struct roped_error *err)
 const struct roped_op roped_op_add_layer_norm = {
     .name = "add_layer_norm",
     .since = "0.1",
-    .summary = "residual = x + residual; y = layer_norm of that sum, before it is rounded or after",
+    .summary = "residual = x + residual; y = layer_norm of that sum, before it is rounded or after, row by row, or head by head",
     .type = {{"T", ROPED_FLOATS}, NORM_WEIGHT_TYPE, NORM_RESIDUAL_TYPE},
     .given = {NORM_ADDEND_GIVEN(ADD_LAYER_NORM_ADDEND)},
     .in = {
@@ -33,13 +31,15 @@ const struct roped_op roped_op_add_layer_norm = {
         [ADD_LAYER_NORM_Y] = {"y", "T", "...rows h", ROPED_STRIDED, .in_place = "x", .doc = "the sums, normalised"},
         [ADD_LAYER_NORM_RESIDUAL_OUT] = {"residual", "R", "...rows h", ROPED_STRIDED, .in_place = "residual", .doc = "the sums, in the type of the residual that was given"},
     },
-    .params_bytes = sizeof(struct rmsnorm_params),
+    .params_bytes = sizeof(struct heads_norm_params),
     .angles_offset = ROPED_NO_ANGLES,
-    .param = {LAYER_NORM_PARAMS, NORM_SUM_PARAM(0)},
+    .param = {LAYER_NORM_PARAMS, NORM_SUM_PARAM(0), NORM_HEADS_PARAM},
     .rows = "rows",
     .tokens = "rows",
     .widths = "h",
+    .rule = norm_heads_rule,
+    .rule_doc = norm_heads_rule_doc,
     .plan = plan,
-    .plan_bytes = sizeof(struct rmsnorm_plan),
+    .plan_bytes = sizeof(struct heads_norm_plan),
 };
 /* clang-format on */

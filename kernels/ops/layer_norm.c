@@ -7,15 +7,8 @@
 
 static enum roped_status plan(struct roped_call *call, struct roped_error *err)
 {
-    const struct heads_norm_params *params = (const void *)call->params;
-    struct heads_norm_plan *plan = (void *)call->plan;
     (void)err;
-    *plan = (struct heads_norm_plan){
-        .norm = norm_plan(&params->norm, &call->in[LAYER_NORM_X],
-                          &call->in[LAYER_NORM_WEIGHT]),
-        .heads = params->heads};
-    plan->norm.n_rows *= plan->heads;
-    plan->norm.hidden /= plan->heads;
+    norm_heads_plan(call, LAYER_NORM_X, LAYER_NORM_WEIGHT);
     return ROPED_OK;
 }
 

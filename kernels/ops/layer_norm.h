@@ -12,9 +12,4 @@
 enum { LAYER_NORM_X, LAYER_NORM_WEIGHT, LAYER_NORM_BIAS };
 enum { LAYER_NORM_Y };
 
-struct heads_norm_plan {
-    struct rmsnorm_plan norm; /* its rows are heads */
-    int64_t heads;            /* of a row */
-};
-
 #endif

@@ -33,6 +33,17 @@ struct rmsnorm_plan norm_plan(const struct rmsnorm_params *params,
     };
 }
 
+void norm_heads_plan(struct roped_call *call, int x, int weight)
+{
+    const struct heads_norm_params *params = (const void *)call->params;
+    struct heads_norm_plan *plan = (void *)call->plan;
+    *plan = (struct heads_norm_plan){
+        .norm = norm_plan(&params->norm, &call->in[x], &call->in[weight]),
+        .heads = params->heads};
+    plan->norm.n_rows *= plan->heads;
+    plan->norm.hidden /= plan->heads;
+}
+
 enum roped_status norm_heads_rule(struct roped_call *call,
                                   struct roped_error *err)
 {

@@ -16,7 +16,7 @@
 
 #define NORM_AT(base, member) ((base) + offsetof(struct rmsnorm_params, member))
 
-/* Of rmsnorm and layer_norm: weights of [heads, d] are those of a row of heads
+/* Of all norms but those into codes: weights of [heads, d] are those of a row of heads
  * times d columns. */
 #define NORM_HEADS_PARAM \
     {"heads", ROPED_PARAM_INT, offsetof(struct heads_norm_params, heads), 0, 1, 1, 1 << 30, .doc = "a row is so many heads, each of which is normalised by itself, with its part of the weights"}
@@ -101,6 +101,10 @@ ROPED_MUST_CHECK enum roped_status norm_heads_rule(struct roped_call *call,
                                                    struct roped_error *err);
 
 extern const char norm_heads_rule_doc[];
+
+/* The plan, a struct heads_norm_plan, of such parameters; x and weight are
+ * ports. */
+void norm_heads_plan(struct roped_call *call, int x, int weight);
 
 /* Norms into codes: parameters and plan of the call are those of
  * rmsnorm_quantize; x, weight and global_scale are ports. */

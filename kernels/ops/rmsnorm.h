@@ -48,7 +48,7 @@ struct rmsnorm_params {
     double sum_scale;                             /* likewise, of their sum */
 };
 
-/* Of rmsnorm and layer_norm. */
+/* Of rmsnorm, layer_norm, and the norms of sums that are not codes. */
 struct heads_norm_params {
     struct rmsnorm_params norm;
     int64_t heads; /* of a row */
@@ -68,5 +68,27 @@ struct rmsnorm_plan {
     int32_t has_scales; /* bool: one of them is not 1 */
     int32_t reserved;
 };
+
+/* Of layer_norm and of norms of sums. */
+struct heads_norm_plan {
+    struct rmsnorm_plan norm; /* its rows are heads */
+    int64_t heads;            /* of a row */
+};
+
+/* One head of each row of a tensor, as rows that lie further apart than they
+ * are long; of weights its part. Absent stays absent. */
+static inline struct roped_tensor
+norm_head_of(const struct roped_tensor *tensor, int64_t head, int64_t heads)
+{
+    struct roped_tensor part = *tensor;
+    if (!roped_tensor_given(tensor))
+        return part;
+    int64_t width = tensor->dims[tensor->rank - 1], size = width / heads;
+    part.dims[part.rank - 1] = size;
+    part.stride = tensor->stride ? tensor->stride : width;
+    part.data = (char *)tensor->data +
+                head * size * (int64_t)roped_dtype_bytes(tensor->dtype);
+    return part;
+}
 
 #endif

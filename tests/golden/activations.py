@@ -5,7 +5,8 @@ import dataclasses
 from collections.abc import Iterator
 
 import torch
-from transformers.activations import ACT2FN
+from transformers.activations import ACT2FN, XIELUActivation
+from transformers.models.bloom.modeling_bloom import bloom_gelu_forward
 from transformers.models.gpt_oss.modeling_gpt_oss import GptOssExperts
 
 from case import TYPES, Case, Metadata, Tensors, has_equal_bytes, randn
@@ -59,6 +60,23 @@ def draw_activations() -> Iterator[Case]:
         yield draw_activation(f"{activation}_steps_bf16", "bf16", parameters, {"x": (3, 96)})
 
 
+def xielu_of(dtype: torch.dtype) -> XIELUActivation:
+    """Numbers that no other default has."""
+    return XIELUActivation(alpha_p_init=0.7, alpha_n_init=1.3, dtype=dtype)
+
+
+def draw_rare_activations() -> Iterator[Case]:
+    """Bloom's gelu, and the xIELU of Apertus, whose parameters are those of the module as it uses them."""
+    yield draw_activation("gelu_fast_steps_bf16", "bf16", {"activation": "gelu_fast", "rounding": "steps", "gated": "false"}, {"x": (3, 96)})
+    yield draw_activation("gelu_fast_f32", "f32", {"activation": "gelu_fast", "gated": "false"}, {"x": (3, 96)})
+    for dtype, rounding in (("f32", "once"), ("bf16", "once"), ("bf16", "steps"), ("f16", "steps")):
+        own = xielu_of(TYPES[dtype])
+        alphas = {"alpha_p": torch.nn.functional.softplus(own.alpha_p), "alpha_n": own.beta + torch.nn.functional.softplus(own.alpha_n)}
+        parameters = {"activation": "xielu", "rounding": rounding, "gated": "false"}
+        parameters |= {key: repr(value.item()) for key, value in alphas.items()}
+        yield draw_activation(f"xielu_{rounding}_{dtype}", dtype, parameters, {"x": (3, 96)})
+
+
 def draw_activation_gradients() -> Iterator[Case]:
     for name, dtype, parameters, shapes in activation_rows(("silu",)):
         metadata = {"op": "act_and_mul_backward", **parameters}
@@ -95,8 +113,21 @@ def activated_in_steps(case: Case) -> torch.Tensor:
         own = argparse.Namespace(alpha=1.702, limit=7.0)
         return GptOssExperts._apply_gate(own, case.inputs["x"])
     gate, up = gate_and_up(case)
+    if name == "gelu_fast":
+        return bloom_gelu_forward(gate)
+    if name == "xielu":
+        return xielu_of(gate.dtype)(gate).detach()
     activated = ACT2FN["gelu_new" if name == "gelu_tanh" else name](gate)
     return activated if case.metadata.get("gated") == "false" else activated * up
+
+
+def xielu(metadata: Metadata, x: torch.Tensor) -> torch.Tensor:
+    """The module in float64, with the numbers of the call."""
+    own = XIELUActivation(dtype=torch.float64)
+    alpha_p, alpha_n = (torch.tensor(float(metadata[key]), dtype=torch.float64) for key in ("alpha_p", "alpha_n"))
+    own.alpha_p.data = torch.log(torch.expm1(alpha_p))
+    own.alpha_n.data = torch.log(torch.expm1(alpha_n - own.beta))
+    return own(x).detach()
 
 
 def act_and_mul(case: Case, slip: float = 1.0) -> Tensors:
@@ -108,7 +139,9 @@ def act_and_mul(case: Case, slip: float = 1.0) -> Tensors:
         own = argparse.Namespace(alpha=1.702, limit=float(case.metadata.get("limit", 7)))
         return {"y.expected": GptOssExperts._apply_gate(own, case.inputs["x"].double()).float()}
     gate, up = gate_and_up(case)
-    activated = ACT2FN[ACTIVATIONS[name or "silu"]](gate.double()) * slip
+    if name == "xielu":
+        return {"y.expected": xielu(case.metadata, gate.double()).float()}
+    activated = ACT2FN[ACTIVATIONS.get(name or "silu", name)](gate.double()) * slip
     if rounding == "type":
         return {"y.expected": (activated.to(gate.dtype).double() * up.double()).to(gate.dtype)}
     return {"y.expected": (activated * up.double()).float()}

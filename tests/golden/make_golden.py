@@ -83,6 +83,8 @@ def draw_cases() -> list[Case]:
         norms.draw_coded_norms,
         norms.draw_any_sums,
         norms.draw_heads,
+        activations.draw_rare_activations,
+        functools.partial(norms.draw_any_sums, norms.SUMS_OF_HEADS),
     ):
         generator.set_state(state)  # further groups begin here, so each may change alone
         cases += draw()

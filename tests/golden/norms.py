@@ -10,6 +10,7 @@ from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm
 from transformers.models.glm4.modeling_glm4 import Glm4RMSNorm
 from transformers.models.granite.modeling_granite import GraniteRMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
+from transformers.models.qwen4_exp.modeling_qwen4_exp import Qwen4ExpTextRMSNorm
 
 from case import EPS, FP8, TYPES, Case, Metadata, Tensors, difference, has_equal_bytes, into_fp8, randn
 from codes import lay_out, quantize
@@ -82,6 +83,12 @@ ANY_SUMS = [
     ("falcon_h1", "add_rmsnorm", {"sum_rounding": "type", "x_scale": "0.36", "addend_scale": "1.7"}, ("addend", "weight")),
     ("mamba", "add_rmsnorm", {"sum_rounding": "type"}, ("weight",)),
     ("every_scale", "add_layer_norm", {"x_scale": "0.5", "residual_scale": "-3", "sum_scale": "0.3"}, ("weight", "bias")),
+]
+
+# The same of heads
+SUMS_OF_HEADS = [
+    ("qwen4_exp", "add_rmsnorm", {"sum_rounding": "type", "weight_bias": "1", "heads": "4"}, ("weight",)),
+    ("heads", "add_layer_norm", {"heads": "10"}, ("addend", "weight", "bias")),
 ]
 
 # Norms of heads, which have weights of their own; and of 1 / rms in the type of x
@@ -249,8 +256,8 @@ def draw_sums() -> Iterator[Case]:
         yield case
 
 
-def draw_any_sums() -> Iterator[Case]:
-    for name, op, parameters, others in ANY_SUMS:
+def draw_any_sums(sums: list[tuple] = ANY_SUMS) -> Iterator[Case]:
+    for name, op, parameters, others in sums:
         for dtype in ("f32", "f16", "bf16"):
             case = Case(f"{op}_of_any", f"{op}_{name}_{dtype}", {"op": op, "eps": "1e-05", **parameters}, {})
             keys = ("x", "residual", *others)
@@ -310,10 +317,11 @@ def norm_of_model(case: Case, slip: float = 1.0) -> Tensors:
     """In float64, times slip, rounded where the model's class rounds; results in the type of x."""
     dtype = case.inputs["x"].dtype
     total = norm_input(case)
-    z = total.to(dtype).float()
+    z = total.to(dtype).float().unflatten(-1, (int(case.metadata.get("heads", 1)), -1))
     weight = case.inputs["weight"].double() + float(case.metadata.get("weight_bias", 0))
     y = z.double() * slip
     y *= torch.rsqrt(z.double().square().mean(dim=-1, keepdim=True) + float(case.metadata["eps"]))
+    y = y.flatten(-2)
     if "rounding" in case.metadata:
         y = y.to(dtype).double()
     return {"y.expected": (y * weight).to(dtype), "residual.expected": total.to(case.inputs["residual"].dtype)}
@@ -343,11 +351,15 @@ def is_firm_scale(case: Case) -> bool:
 
 def norm_of_heads(case: Case) -> Tensors:
     heads = (int(case.metadata["heads"]), -1)
-    x, *gains = (case.inputs[key].double().unflatten(-1, heads) for key in ("x", "weight", "bias") if key in case.inputs)
+    tensors = {**case.inputs, "x": norm_input(case)}
+    x, *gains = (tensors[key].double().unflatten(-1, heads) for key in ("x", "weight", "bias") if key in tensors)
     shape, eps = x.shape[-1:], float(case.metadata["eps"])
     norm = torch.nn.functional.rms_norm if case.metadata["op"] == "rmsnorm" else torch.nn.functional.layer_norm
     y = norm(x, shape, eps=eps) * gains[0]
-    return {"y.expected": (y + gains[1] if len(gains) > 1 else y).flatten(-2).float()}
+    results = {"y.expected": (y + gains[1] if len(gains) > 1 else y).flatten(-2).float()}
+    if "residual" in tensors:
+        results["residual.expected"] = tensors["x"].to(case.inputs["x"].dtype).float()
+    return results
 
 
 def is_firm_sum(case: Case) -> bool:
@@ -355,7 +367,17 @@ def is_firm_sum(case: Case) -> bool:
     if "sum_rounding" not in case.metadata or case.inputs["x"].dtype == torch.float32:
         return True
     found = [norm_of_model(case, slip)["y.expected"] for slip in (1 - 3e-7, 1, 1 + 3e-7)]
+    if "heads" in case.metadata:
+        found.append(qwen4_exp_norm(case))
     return all(has_equal_bytes(found[0], other) for other in found[1:])
+
+
+def qwen4_exp_norm(case: Case) -> torch.Tensor:
+    """By the model's class, of the sum in the type of x."""
+    hidden = case.inputs["x"].shape[-1]
+    norm = Qwen4ExpTextRMSNorm(hidden, hidden // int(case.metadata["heads"]), float(case.metadata["eps"]))
+    norm.weight.data = case.inputs["weight"]
+    return norm(norm_input(case).to(case.inputs["x"].dtype)).detach()
 
 
 def rmsnorm(case: Case) -> Tensors:

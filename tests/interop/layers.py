@@ -16,6 +16,7 @@ from unittest import mock
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
+from transformers.activations import XIELUActivation
 
 aten = torch.ops.aten
 N_TOKENS = 13
@@ -24,8 +25,8 @@ N_ALIKE = 2  # of one place in the layers, so many are compared
 MASKS = re.compile(r"^create_\w*mask")  # who may look at whom changes nothing here
 NORM = re.compile(r"Norm(Gated)?$")
 HEADS = re.compile(r"(^|\.|_)(q|k|query|key)_?(layer_?)?norm|qk_?norm")
-OF_FLOATS = ("xlnet",)  # its constructor makes tensors of float32, wherever the others are; a file of bfloat16 has none
-ATTENTION = re.compile(r"attn|attention|mixer|mamba|conv|recurrent|temporal|rwkv|xlstm|mlstm|delta|router|gate$", re.IGNORECASE)
+OF_FLOATS = ("xlnet", "reformer")  # constructors make tensors of float32, wherever the others are; a file of bfloat16 has none
+ATTENTION = re.compile(r"attn|attention|mixer|mamba|conv|recurrent|temporal|rwkv|xlstm|mlstm|delta|router|gate$|hyper_connection|_hc$", re.IGNORECASE)
 VIEWS = re.compile(r"^(_unsafe_)?(view|reshape|squeeze|unsqueeze|clone|detach|alias|transpose|permute|expand|t|_reshape_alias)$")
 # A tensor of these is drawn: the products of matrices, and what picks elements
 DRAWN = re.compile(
@@ -267,7 +268,8 @@ def run_once(kind, config, mask):
     with contextlib.ExitStack() as stack:
         for name, one in vars(module).copy().items():
             if inspect.isfunction(one) and MASKS.search(name):
-                stack.enter_context(mock.patch.object(module, name, lambda *_, **__: mask))
+                own = None if "recurrent" in name else mask  # the other kind has a row for each sequence
+                stack.enter_context(mock.patch.object(module, name, lambda *_, own=own, **__: own))
         stack.enter_context(torch.device("meta"))
         stack.enter_context(torch.no_grad())
         torch.set_default_dtype(torch.bfloat16)
@@ -277,6 +279,10 @@ def run_once(kind, config, mask):
             torch.set_default_dtype(before)
         if config.model_type in OF_FLOATS:
             model.to("meta", torch.bfloat16)
+        for module in model.modules():
+            if isinstance(module, XIELUActivation):  # numbers, which the meta device forgets
+                module.beta, module.eps = (torch.tensor(number, device="cpu") for number in (0.5, -1e-6))
+                module.to(torch.bfloat16)
         watch(model, graph, norms)
         names = inspect.signature(model.forward).parameters
         named = {"use_cache": False} if "use_cache" in names else {}
@@ -312,7 +318,7 @@ class Place:
     name: str
     inputs: dict
     output: torch.Tensor
-    scales: dict = dataclasses.field(default_factory=dict)  # of a sum: what was multiplied, which is as it was before
+    scales: dict = dataclasses.field(default_factory=dict)  # of a sum: what was multiplied, which is as it was before; of an MLP: numbers of xielu
     is_rotated: bool = False  # of heads: before they were normalised
     eps: float = None
     parallel: tuple = ()  # of a sum: what it is with three operands: the order, their tensors, and their scales
@@ -497,6 +503,12 @@ def rows(tensor):
     return tensor.reshape(-1, tensor.shape[-1])
 
 
+def numbers_of(graph, values, steps):
+    """What xielu makes of its parameters."""
+    made = [Made(i, 0) for i in steps if graph.nodes[i].name in ("softplus", "add") and graph.shape(Made(i, 0)).numel() == 1]
+    return {"alpha_p": float(values[made[0]]), "alpha_n": float(values[made[-1]])} if len(made) == 3 else {}
+
+
 def mlps_of(found, values):
     graph, seen = found.graph, set()
     for node in graph.nodes:
@@ -519,7 +531,8 @@ def mlps_of(found, values):
             begin += [Made(i, 0) for i in nodes if re.match("add_?$", graph.nodes[i].name)]  # product and bias
             parts = [rows(values[part]) for part in begin if len(graph.shape(part)) > 1]
             large = [part for part in parts if part.numel() >= out.numel() and part.dtype == out.dtype]
-            yield Place("MLP", kind[-1], {str(i): part for i, part in enumerate(large)}, out)
+            numbers = numbers_of(graph, values, sorted(nodes))
+            yield Place("MLP", kind[-1], {str(i): part for i, part in enumerate(large)}, out, numbers)
 
 
 def places(found):

@@ -32,10 +32,14 @@ MOST = 40e-6  # of a model's elements, besides a few
 A_FEW = 20
 TAIL = -2.0  # below it PyTorch's float32 formula of gelu loses digits, and roped's does not
 CHOSEN = os.environ.get("ROPED_INTEROP_CHOSEN", "").split()  # of these models alone
-N_RIGHT = 0 if CHOSEN else 198 if IS_ALL else 20
+N_RIGHT = 0 if CHOSEN else 204 if IS_ALL else 20
 ROPE = {"rope_theta": 1e4, "rope_type": "default"}
+INDEXED = {"indexer_n_heads": 4, "indexer_kv_heads": 1, "indexer_head_dim": 256, "indexer_budget": 8, "indexer_compress_ratio": 4}
 # What the defaults of some classes lack, without which their models cannot be made
 FILLED = {
+    "qwen4_exp": {"text_config": INDEXED},
+    "qwen4_exp_text": INDEXED,
+    "reformer": {"is_decoder": True},
     "cohere_compass_text": {"rope_parameters": {"full_attention": ROPE, "sliding_attention": ROPE}},
     "dbrx": {"attn_config": {"rope_theta": 1e4, "clip_qkv": 8.0}},
     "deepseek_v2": {"num_experts_per_tok": 2, "n_routed_experts": 8},
@@ -65,6 +69,7 @@ GATES = {found[0]: found[1:] for found in re.findall(r'^LAYERS\("([\w-]+)".* \.f
 SUM_FLAGS = {name: (bool(plus), flag) for name, plus, flag in
              re.findall(r'^LAYERS\("([\w-]+)".*sum_flags = "(\+?)(\w+)', ROWS, re.MULTILINE)}  # fmt: skip
 SCALES = re.findall(r'\.(?:x|residual|addend|sum) = "(\w+)(?:\.(\d))?', ROWS)
+GATE_ACTIVATIONS = dict(re.findall(r'^LAYERS\("([\w-]+)".*\.activation = "(\w+)"', ROWS, re.MULTILINE))
 ACTIVATIONS = dict(re.findall(r'^LAYERS\("([\w-]+)"(?:, [\w"=.-]+){5}, "(\w+)"', ROWS, re.MULTILINE))
 
 
@@ -129,6 +134,8 @@ def row_of(place, rows, width):
         return rows["norms outside layers"]
     if place.role == "MLP" and place.name.endswith("experts") and "middle of an expert's MLP" in rows:
         return rows["middle of an expert's MLP"]
+    if place.role == "MLP" and "shared_experts" in place.name and "middle of a shared expert's MLP" in rows:
+        return None, "middle of a shared expert's MLP"
     if place.role == "norm" and "weight" not in place.inputs and "norms without a weight" in rows:
         return rows["norms without a weight"]
     if place.role == "MLP" and re.search(r"norm(\.|$)", place.name) and "middle of an MLP in a norm" in rows:
@@ -213,9 +220,11 @@ class Model:
         if operator is None:
             self.missing.add(params)
             return
+        if place.role == "MLP":
+            params = params | {name: place.scales[name] for name in params if params[name].isupper()}
         if "norms, by T(1 + weight)" in rows and "weight" in place.inputs:
             place.inputs["weight"] = place.inputs["weight"] + 1
-        if "heads" in params:  # whose weights are those of a row
+        if "heads" in params and place.inputs["weight"].numel() != place.inputs["x"].shape[-1]:  # whose weights are those of a row
             x = place.inputs["x"]
             place.inputs = {key: value.flatten() for key, value in place.inputs.items()}
             place.inputs["x"] = x.reshape(-1, int(params["heads"]) * x.shape[-1])
@@ -257,8 +266,11 @@ def forms():
                 yield from ((model_type, kind, {flag: True, after: is_after}) for is_after in (True, False))
             if model_type in SUM_FLAGS:
                 yield model_type, kind, {SUM_FLAGS[model_type][1]: not SUM_FLAGS[model_type][0]}
+            if model_type in GATE_ACTIVATIONS:
+                yield model_type, kind, {GATE_ACTIVATIONS[model_type]: "sigmoid"}
             if model_type in ACTIVATIONS:
-                yield model_type, kind, {ACTIVATIONS[model_type]: "relu"}
+                gate = {GATE_ACTIVATIONS[model_type]: "silu"} if model_type in GATE_ACTIVATIONS else {}
+                yield model_type, kind, {ACTIVATIONS[model_type]: "relu"} | gate
 
 
 def walk(address, folder):

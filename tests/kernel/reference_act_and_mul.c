@@ -35,6 +35,7 @@ static double act(int activation, double alpha, double x)
     case ACT_GELU:
         return x * erfc(-x / sqrt(2)) / 2;
     case ACT_GELU_TANH:
+    case ACT_GELU_FAST:
         return x * sigmoid(2 * root * (x + 0.044715 * x * x * x));
     case ACT_RELU:
         return x < 0 ? 0 : x;
@@ -134,13 +135,20 @@ static double act_in_steps(int activation, double alpha, double x, double slip,
                            enum roped_dtype dtype)
 {
     const double root = (double)0x1.988454p-1f;
-    if (activation != ACT_GELU_TANH) {
+    if (activation != ACT_GELU_TANH && activation != ACT_GELU_FAST) {
         double s = sigmoid(in_type(alpha * x, dtype)) * slip;
         return in_type(x * in_type(s, dtype), dtype);
     }
     double cube = in_type(in_type(x * x, dtype) * x, dtype);
     double z = in_type(x + in_type((double)0.044715f * cube, dtype), dtype);
-    double t = in_type(tanh(in_type(root * z, dtype)) * slip, dtype);
+    z = in_type(root * z, dtype);
+    if (activation == ACT_GELU_FAST) {
+        double square =
+            in_type(in_type((double)0.044715f * x, dtype) * x, dtype);
+        z = in_type(in_type(root * x, dtype) * in_type(1 + square, dtype),
+                    dtype);
+    }
+    double t = in_type(tanh(z) * slip, dtype);
     return in_type(in_type(0.5 * x, dtype) * in_type(1 + t, dtype), dtype);
 }
 
@@ -169,6 +177,7 @@ static bool has_steps(const struct act_and_mul_params *params,
     return params->rounding == ACT_ROUND_STEPS && y->dtype != ROPED_F32 &&
            (params->activation == ACT_GELU_TANH ||
             params->activation == ACT_QUICK_GELU ||
+            params->activation == ACT_GELU_FAST ||
             params->activation == ACT_SWIGLU_OAI);
 }
 
@@ -177,6 +186,61 @@ static bool rounds_between(const struct act_and_mul_params *params,
 {
     return params->rounding != ACT_ROUND_ONCE && params->gated &&
            y->dtype != ROPED_F32;
+}
+
+/* ------------------------------------------------------------------- xielu
+ */
+
+/* Its numbers as float32 has them, and where steps are rounded as T has. */
+struct xielu_numbers {
+    double alpha_p, alpha_n, slope, eps;
+};
+
+static struct xielu_numbers numbers_of(const struct act_and_mul_params *params,
+                                       bool rounds, enum roped_dtype dtype)
+{
+    struct xielu_numbers of = {
+        (double)(float)params->alpha_p, (double)(float)params->alpha_n,
+        (double)(float)params->slope, (double)(float)params->eps};
+    if (rounds)
+        of = (struct xielu_numbers){
+            in_type(of.alpha_p, dtype), in_type(of.alpha_n, dtype),
+            in_type(of.slope, dtype), in_type(of.eps, dtype)};
+    return of;
+}
+
+static double xielu_in_steps(const struct xielu_numbers *by, double x,
+                             double slip, enum roped_dtype dtype)
+{
+    double line = in_type(by->slope * x, dtype);
+    double square = in_type(in_type(by->alpha_p * x, dtype) * x, dtype);
+    double e = in_type(expm1(x > by->eps ? by->eps : x) * slip, dtype);
+    double below = in_type(in_type(e - x, dtype) * by->alpha_n, dtype);
+    return in_type((x > 0 ? square : below) + line, dtype);
+}
+
+/* The terms are added in float32, which has digits of the larger one. */
+static void judge_xielu(struct reference_judge *judge,
+                        const struct act_and_mul_params *params, double x,
+                        const struct roped_tensor *y, int64_t i)
+{
+    const bool rounds =
+        params->rounding == ACT_ROUND_STEPS && y->dtype != ROPED_F32;
+    const struct xielu_numbers by = numbers_of(params, rounds, y->dtype);
+    double exact, scale, found = reference_value(y, i);
+    if (rounds) {
+        double low = xielu_in_steps(&by, x, 1 - 1e-6, y->dtype);
+        double high = xielu_in_steps(&by, x, 1 + 1e-6, y->dtype);
+        exact = fabs(found - high) < fabs(found - low) ? high : low;
+        scale = fabs(exact);
+    } else {
+        double curve = x > 0 ? by.alpha_p * x * x
+                             : by.alpha_n * expm1(x > by.eps ? by.eps : x);
+        double line = (x > 0 ? by.slope : by.slope - by.alpha_n) * x;
+        exact = in_range(curve + line);
+        scale = fabs(curve) + fabs(line);
+    }
+    judge_float(judge, y, i, exact, isfinite(scale) ? scale : 0, "y");
 }
 
 void reference_act_and_mul(const struct roped_call *call,
@@ -190,6 +254,10 @@ void reference_act_and_mul(const struct roped_call *call,
                                      &call->in[ACT_AND_MUL_GATE],
                                      &call->in[ACT_AND_MUL_UP], h, i);
         struct operands of = operands_at(params, &at);
+        if (params->activation == ACT_XIELU) {
+            judge_xielu(judge, params, of.gate, y, i);
+            continue;
+        }
         if (has_steps(params, y)) {
             judge_steps(judge, params, &of, at.up != NULL, y, i);
             continue;
@@ -311,6 +379,7 @@ static struct slope slope_of(int activation, double alpha, double x)
     case ACT_GELU:
         return (struct slope){tail + term, tail + fabs(term)};
     case ACT_GELU_TANH:
+    case ACT_GELU_FAST:
         return slope_of_sigmoid(
             2 * root * (near + 0.044715 * near * near * near),
             2 * root * (near + 3 * 0.044715 * near * near * near));

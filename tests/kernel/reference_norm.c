@@ -19,8 +19,8 @@ struct norm_view {
     const struct roped_tensor *addend;   /* absent, or NULL */
     const struct rmsnorm_params *params;
     int64_t hidden, n_rows;
-    int64_t heads; /* of layer_norm: rows are heads, of which so many have
-                      weights of their own */
+    int64_t heads; /* rows are heads, of which so many have weights of their
+                      own */
 };
 
 static struct norm_view view_of(const struct roped_tensor *x,
@@ -34,6 +34,19 @@ static struct norm_view view_of(const struct roped_tensor *x,
                               .hidden = hidden,
                               .n_rows = roped_tensor_elements(x) / hidden,
                               .heads = 1};
+}
+
+/* The same of norms that may be of heads. */
+static struct norm_view view_of_heads(const struct roped_call *call, int x,
+                                      int weight)
+{
+    const struct heads_norm_params *params = (const void *)call->params;
+    struct norm_view view =
+        view_of(&call->in[x], &call->in[weight], &params->norm);
+    view.heads = params->heads;
+    view.hidden /= view.heads;
+    view.n_rows *= view.heads;
+    return view;
 }
 
 static double round_like_x(const struct norm_view *view, double value)
@@ -143,14 +156,14 @@ static void judge_row(struct reference_judge *judge,
                       const struct roped_tensor *y, int64_t row)
 {
     double s = row_scale(view, row), largest = 0;
-    int64_t first = row * view->hidden;
+    int64_t first = row * view->hidden, own = row % view->heads * view->hidden;
     for (int64_t j = 0; j < view->hidden; j++) {
-        double v = value_at(view, first + j) * s * gain_at(view, j);
+        double v = value_at(view, first + j) * s * gain_at(view, own + j);
         if (isfinite(v))
             largest = fmax(largest, fabs(v));
     }
     for (int64_t j = 0; j < view->hidden; j++) {
-        double gain = gain_at(view, j);
+        double gain = gain_at(view, own + j);
         double v = value_at(view, first + j) * s;
         double lost = reference_lost(s, gain);
         if (rounds_product(view))
@@ -194,8 +207,7 @@ void reference_add_rmsnorm(const struct roped_call *call,
                            struct reference_judge *judge)
 {
     struct norm_view view =
-        view_of(&call->in[ADD_RMSNORM_X], &call->in[ADD_RMSNORM_WEIGHT],
-                (const void *)call->params);
+        view_of_heads(call, ADD_RMSNORM_X, ADD_RMSNORM_WEIGHT);
     view.residual = &call->in[ADD_RMSNORM_RESIDUAL];
     view.addend = &call->in[ADD_RMSNORM_ADDEND];
     for (int64_t row = 0; row < view.n_rows; row++)
@@ -292,12 +304,8 @@ static void judge_layer_row(struct reference_judge *judge,
 void reference_layer_norm(const struct roped_call *call,
                           struct reference_judge *judge)
 {
-    const struct heads_norm_params *params = (const void *)call->params;
-    struct norm_view view = view_of(
-        &call->in[LAYER_NORM_X], &call->in[LAYER_NORM_WEIGHT], &params->norm);
-    view.heads = params->heads;
-    view.hidden /= view.heads;
-    view.n_rows *= view.heads;
+    struct norm_view view =
+        view_of_heads(call, LAYER_NORM_X, LAYER_NORM_WEIGHT);
     for (int64_t row = 0; row < view.n_rows; row++)
         judge_layer_row(judge, &view, &call->in[LAYER_NORM_BIAS],
                         &call->out[LAYER_NORM_Y], row);
@@ -307,8 +315,7 @@ void reference_add_layer_norm(const struct roped_call *call,
                               struct reference_judge *judge)
 {
     struct norm_view view =
-        view_of(&call->in[ADD_LAYER_NORM_X], &call->in[ADD_LAYER_NORM_WEIGHT],
-                (const void *)call->params);
+        view_of_heads(call, ADD_LAYER_NORM_X, ADD_LAYER_NORM_WEIGHT);
     view.residual = &call->in[ADD_LAYER_NORM_RESIDUAL];
     view.addend = &call->in[ADD_LAYER_NORM_ADDEND];
     for (int64_t row = 0; row < view.n_rows; row++)

@@ -150,6 +150,7 @@ ACTIVATIONS = {
     "silu": torch.nn.functional.silu, "gelu": torch.nn.functional.gelu, "relu": torch.relu, "sigmoid": torch.sigmoid,
     "gelu_tanh": lambda x: torch.nn.functional.gelu(x, approximate="tanh"), "relu2": lambda x: torch.relu(x).square(),
     "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x),
+    "gelu_fast": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
 }  # fmt: skip
 
 
@@ -165,6 +166,23 @@ def test_act_and_mul_beside_float64(name):
     beside_float64(
         lambda gate, up: ops.act_and_mul(None, gate, up, activation=name), lambda gate, up: act(gate) * up, two
     )
+
+
+def test_steps_have_the_gradients_of_type():
+    of_x = random(3, 32).bfloat16()
+    gradients = []
+    for rounding in ("steps", "type"):
+        x = of_x.clone().requires_grad_()
+        ops.act_and_mul(x, activation="gelu_tanh", rounding=rounding).sum().backward()
+        gradients.append(x.grad)
+    assert torch.equal(*gradients)
+
+
+def test_xielu_has_no_gradient():
+    x = random(3, 32).float().requires_grad_()
+    y = ops.act_and_mul(x, activation="xielu", gated=False, alpha_n=1.3)
+    with pytest.raises(roped.Error, match="xielu of act_and_mul has no gradient"):
+        y.sum().backward()
 
 
 @pytest.mark.parametrize("bias", [0.0, 1.0])
@@ -189,6 +207,13 @@ def test_norms_without_a_gradient(params):
     x = random(5, 48).float().requires_grad_()
     with pytest.raises(roped.Error, match="has no gradient with"):
         ops.rmsnorm(x, **params).sum().backward()
+
+
+@pytest.mark.parametrize("add_norm", [ops.add_rmsnorm, ops.add_layer_norm])
+def test_norms_of_sums_of_heads_have_no_gradient(add_norm):
+    x = random(5, 48).float().requires_grad_()
+    with pytest.raises(roped.Error, match="has no gradient with heads"):
+        add_norm(x, x.detach(), heads=4)[0].sum().backward()
 
 
 @pytest.mark.parametrize("order", ["addends_first", "residual_first"])

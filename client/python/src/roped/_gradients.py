@@ -125,9 +125,18 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: dict[str, Any
     ctx.save_for_backward(*inputs)
 
 
+_OF_XIELU = ("alpha_p", "alpha_n", "slope", "eps")
+
+
 def _act_and_mul_backward(ctx: Any, grad_y: torch.Tensor) -> tuple[Any, ...]:
     x, gate, up = ctx.saved_tensors
-    made = torch.ops.roped.act_and_mul_backward(grad_y, x, gate, up, **ctx.params)
+    if ctx.params.get("activation") == "xielu":
+        sentence = f"xielu of act_and_mul has no gradient: {_INSTEAD}"
+        return torch.ops.roped.no_gradient(grad_y, sentence, x.shape, x.dtype), None, None
+    params = {name: value for name, value in ctx.params.items() if name not in _OF_XIELU}
+    if params.get("rounding") == "steps":
+        params["rounding"] = "type"
+    made = torch.ops.roped.act_and_mul_backward(grad_y, x, gate, up, **params)
     return tuple(None if t is None else g for t, g in zip((x, gate, up), made))
 
 
