@@ -22,8 +22,9 @@ YARN = {"factor": 4.0, "original_max_position": 4096}
 # What a call has besides a parameter, for that to count; the first of these will do
 ROTARY = [
     {}, {"positions": None}, {"scaling": "linear", "factor": 4.0}, {"scaling": "ntk", "factor": 4.0},
-    {"scaling": "dynamic", "factor": 2.0, "max_position": 4}, {"scaling": "yarn", **YARN}, {"scaling": "deepseek_yarn", **YARN},
-    {"scaling": "yarn", "mscale": 2.0, "mscale_all_dim": 0.5, **YARN}, {"scaling": "proportional", "factor": 2.0, "rotary_dim": 4},
+    {"scaling": "dynamic", "factor": 2.0, "max_position": 4}, {"scaling": "yarn", **YARN},
+    {"scaling": "yarn", "mscale": 2.0, "mscale_all_dim": 0.5, **YARN}, {"scaling": "deepseek_yarn", **YARN},
+    {"scaling": "proportional", "factor": 2.0, "rotary_dim": 4},
     {"scaling": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position": 8},
     *({"scaling": "longrope", "original_max_position": n, "max_position": 32, **FACTORS} for n in (8, 16)),
     *({"mrope_section": sections, **OF_AXES} for sections in ([2, 1, 1], [1, 1, 2])),
@@ -36,10 +37,10 @@ BESIDE = {
     "gated_rmsnorm": [{}, {"gate_first": True}],
 }  # fmt: skip
 VALUES = {
-    "head_dim": [8], "rotary_dim": [4], "rotary_offset": [2], "offset": [3], "max_position": [64], "original_max_position": [16],
+    "head_dim": [8], "rotary_dim": [4], "rotary_offset": [2], "offset": [3], "max_position": [64],
+    "original_max_position": [16], "high_freq_factor": [2.0], "beta_fast": [4.0], "beta_slow": [16.0],
     "mrope_section": [[1, 2, 1]], "mrope_axes": [[2, 0, 1]], "mrope_turns": [2], "heads": [4], "group_size": [4],
-    "a_shape": [[3, 16]], "b_shape": [[3, 16]], "high_freq_factor": [2.0], "beta_fast": [4.0],
-    "beta_slow": [16.0],
+    "a_shape": [[3, 16]], "b_shape": [[3, 16]],
 }  # fmt: skip
 # What no result of these calls shows: where angles come from, and the last digits of float32
 UNSEEN = {"layout", "head_dim", "angles", "angle_precision"}

@@ -293,7 +293,8 @@ CLASSES = {
     "olmo2": (lambda x, r, weight: r + llama(x, weight), lambda *t: ops.rmsnorm_add(*t, **HF), "x residual weight"),
     "deepseek_v4": (deepseek_v4, lambda x: ops.rmsnorm(x, eps=1e-5, rounding="scale"), "x"),
     "heads": (
-        lambda x, weight: weight * llama(x.unflatten(-1, (3, -1))).flatten(-2), lambda *t: ops.rmsnorm(*t, heads=3, **HF), "x weight"
+        lambda x, weight: weight * llama(x.unflatten(-1, (3, -1))).flatten(-2),
+        lambda *t: ops.rmsnorm(*t, heads=3, **HF), "x weight",
     ),
     "gelu_new": (
         lambda x, up: 0.5 * x * (1.0 + torch.tanh(0.7978845608028654 * (x + 0.044715 * torch.pow(x, 3.0)))) * up,
@@ -401,6 +402,22 @@ def test_gradcheck_of_norms_and_activations():
     assert torch.autograd.gradcheck(
         lambda q, k, v, w: tuple(ops.qk_rmsnorm_rope(q, k, v, w, POSITIONS, eps=1e-2)), (q, k, weight, bias), **tolerance
     )
+
+
+@pytest.mark.parametrize("sum_rounding", ["once", "type"])
+@pytest.mark.parametrize("rounding", ["once", "hf"])
+def test_a_wide_residual_beside_float64(sum_rounding, rounding):
+    """Of float32 beside bfloat16: rounded is what is normalised, and nothing of the gradient that is float32."""
+    tensors = {"x": random(5, 48).bfloat16(), "residual": random(5, 48)}
+    mine = {name: tensor.clone().requires_grad_() for name, tensor in tensors.items()}
+    y, z = ops.add_rmsnorm(**mine, eps=1e-5, rounding=rounding, sum_rounding=sum_rounding)
+    of = random(5, 48).bfloat16(), random(5, 48)
+    torch.autograd.backward((y, z), of)
+    at = (z.detach().bfloat16() if sum_rounding == "type" else z.detach()).double().requires_grad_()
+    torch.nn.functional.rms_norm(at, (48,), None, 1e-5).backward(of[0].double())
+    expected = at.grad + of[1].double()
+    near(mine["residual"].grad, expected)
+    assert torch.equal(mine["x"].grad, mine["residual"].grad.bfloat16())
 
 
 def llama_block(weights, x, norm, add_norm, rotate, mlp):
