@@ -3,10 +3,11 @@
  * one-pass copy of the same bytes measured in the same run.
  *
  *     bench_ops [--backend cpu|cuda] [--filter TEXT] [--json FILE]
- *               [--threads N] [--cpu-time] [--no-check] [--sizes]
- *               [--sweep [--sample N] [--seed N]]
+ *               [--threads N] [--cpu-time] [--no-check] [--list]
+ *               [--sizes] [--sweep [--sample N] [--seed N]]
  *     bench_ops compare OLD.jsonl NEW.jsonl    see compare.h
  *
+ * --list: what the rows are, in FILE, and nothing is measured.
  * --sizes: three operators from 16 KiB to 1 GiB, instead of model shapes.
  * --sweep: the shapes of sweep.h instead, or N of them, by the seed. Beside
  * PyTorch: sweep.py.
@@ -33,7 +34,7 @@ struct options {
     int n_threads;
     uint64_t seed;
     int sample; /* rows of a sweep to measure; 0: all */
-    bool is_checked, is_cpu_time, is_sizes, is_sweep;
+    bool is_checked, is_cpu_time, is_sizes, is_sweep, is_list;
 };
 
 /* One row's calls, a device copy per buffer set. */
@@ -313,11 +314,29 @@ struct result {
     bool is_missed;
 };
 
+/* What a row is, as the first members of an object. */
+static void write_row(FILE *json, const struct bench_row *row)
+{
+    fprintf(json,
+            "{\"row\":\"%s\",\"op\":\"%s\",\"dtype\":\"%s\",\"sizes\":\"%s\","
+            "\"inputs\":\"%s\",\"params\":\"%s\",\"of\":%lld",
+            row->name, row->op, roped_dtype_name(row->dtype), row->sizes,
+            row->inputs ? row->inputs : "", row->params ? row->params : "",
+            (long long)row->of);
+}
+
 static struct result run_row(struct bench *bench, const struct bench_row *row,
                              const struct options *options)
 {
     struct roped_error err = {.text = ""};
-    struct result result;
+    struct result result = {.share = 0};
+    if (options->is_list) {
+        if (options->json) {
+            write_row(options->json, row);
+            fputs("}\n", options->json);
+        }
+        return result;
+    }
     double seconds, spread, copy_seconds, copy_spread, share;
     prepare(bench, row);
     double goal = goal_of(bench, row);
@@ -350,17 +369,15 @@ static struct result run_row(struct bench *bench, const struct bench_row *row,
         printf("  bits differ %.2g", different);
     putchar('\n');
     fflush(stdout);
-    if (options->json)
-        fprintf(
-            options->json,
-            "{\"row\":\"%s\",\"op\":\"%s\",\"dtype\":\"%s\",\"sizes\":\"%s\","
-            "\"params\":\"%s\",\"backend\":\"%s\",\"us\":%.4f,\"copy_us\":"
-            "%.4f,\"share\":%.4f,\"goal\":%.2f,\"spread\":%.4f,"
-            "\"copy_spread\":%.4f,\"bytes\":%lld,\"bits_differ\":%.3g}\n",
-            row->name, row->op, roped_dtype_name(row->dtype), row->sizes,
-            row->params ? row->params : "", options->backend, seconds * 1e6,
-            copy_seconds * 1e6, share, goal, spread, copy_spread,
-            (long long)bench->bytes, different);
+    if (options->json) {
+        write_row(options->json, row);
+        fprintf(options->json,
+                ",\"backend\":\"%s\",\"us\":%.4f,\"copy_us\":%.4f,"
+                "\"share\":%.4f,\"goal\":%.2f,\"spread\":%.4f,"
+                "\"copy_spread\":%.4f,\"bytes\":%lld,\"bits_differ\":%.3g}\n",
+                options->backend, seconds * 1e6, copy_seconds * 1e6, share,
+                goal, spread, copy_spread, (long long)bench->bytes, different);
+    }
     finish(bench);
     snprintf(result.name, sizeof result.name, "%s", row->name);
     result.share = share;
@@ -488,7 +505,7 @@ static void usage(void)
 {
     fprintf(stderr, "usage: bench_ops [--backend cpu|cuda] [--filter TEXT] "
                     "[--json FILE] [--threads N] [--cpu-time] "
-                    "[--no-check] [--sizes] "
+                    "[--no-check] [--list] [--sizes] "
                     "[--sweep [--sample N] [--seed N]]\n"
                     "       bench_ops compare OLD.jsonl NEW.jsonl\n");
     exit(2);
@@ -512,6 +529,10 @@ static struct options read_options(int argc, char **argv)
         }
         if (strcmp(argv[i], "--sweep") == 0) {
             options.is_sweep = true;
+            continue;
+        }
+        if (strcmp(argv[i], "--list") == 0) {
+            options.is_list = true;
             continue;
         }
         if (i + 1 >= argc)

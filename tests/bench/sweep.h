@@ -14,8 +14,9 @@ typedef void sweep_visit_fn(void *context, const struct bench_row *row);
 /* A type as names of rows have it: "bf16". */
 const char *sweep_type_name(enum roped_dtype dtype);
 
-/* Norms, activations and rotations: shapes of forty models by the number of
- * tokens of a step, a batch and a prompt, then random ones by the seed. */
+/* What has rows, and rotations: shapes of forty models by the number of tokens
+ * of a step, a batch and a prompt, then random ones by the seed, in more of the
+ * operators' forms. */
 void sweep_models(uint64_t seed, sweep_visit_fn *visit, void *context);
 
 /* Gradients: shapes of models, then random ones by the seed. */

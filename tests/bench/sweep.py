@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The rows of `bench_ops --json FILE` beside torch.compile of the same work on the
-same device: on a GPU, medians of CUDA-graph replays over sets of tensors that together
+"""The rows of `bench_ops --json FILE` beside torch.compile of the same work (peers.py) on
+the same device: on a GPU, medians of CUDA-graph replays over sets of tensors that together
 exceed the L2 cache; on a CPU, medians of calls over such sets.
 
     bench_ops --backend cuda --sweep --no-check --json FILE
@@ -19,119 +19,12 @@ import math
 import statistics
 import time
 
+import peers
 import torch
-import torch.nn.functional as F
 
-REPLAYS, MOST_LAUNCHES, EPS, FP8 = 15, 64, 1e-6, torch.float8_e4m3fn
-TYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
+REPLAYS, MOST_LAUNCHES = 15, 64
 
 
-def rounded(values, scale):
-    return (values / scale).clamp(-448.0, 448.0).to(FP8)
-
-
-def quantized(y, params):
-    if "dynamic" not in params:
-        return [rounded(y, float(params["dequant_scale"]))]
-    parts = y.unflatten(-1, (-1, int(params.get("group_size", y.shape[-1]))))
-    scale = parts.abs().amax(-1, keepdim=True) / 448.0
-    return [rounded(parts, scale).flatten(-2), scale.squeeze(-1)]
-
-
-# ------------------------------------------------------------------ operators
-# Each: the sizes and parameters of a row, and new(*shape); returns what makes the
-# tensors of a call, and the function that takes them.
-def rms(x, weight):
-    x = x.float()
-    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + EPS) * weight.float()
-
-
-def layer(x, weight, bias):
-    return F.layer_norm(x.float(), x.shape[-1:], weight.float(), bias.float(), EPS)
-
-
-def norm(adds, normalise, n_weights, quantizes):
-    def make(sizes, params, new):
-        n, h = sizes["rows"][0], sizes["h"][0]
-        weights = [new(h) for _ in range(n_weights)]
-
-        def run(x, *residual):
-            total = x.float() + residual[0].float() if adds else x
-            y = normalise(total, *weights)
-            sums = [total.to(x.dtype)] if adds else []
-            return [*(quantized(y, params) if quantizes else [y.to(x.dtype)]), *sums]
-
-        return lambda: [new(n, h) for _ in range(2 if adds else 1)], run
-
-    return make
-
-
-def act_and_mul(sizes, params, new):
-    n, h = sizes["rows"][0], sizes["h"][0]
-
-    def run(x):
-        gate, up = x.float().chunk(2, -1)
-        return [(F.silu(gate) * up).to(x.dtype)]
-
-    return lambda: [new(n, 2 * h)], run
-
-
-def act_and_mul_backward(sizes, params, new):
-    n, h = sizes["rows"][0], sizes["h"][0]
-
-    def run(grad_y, x):
-        g, (gate, up) = grad_y.float(), x.float().chunk(2, -1)
-        s = torch.sigmoid(gate)
-        return [torch.cat((g * up * s * (1 + gate * (1 - s)), g * gate * s), -1).to(x.dtype)]
-
-    return lambda: [new(n, h), new(n, 2 * h)], run
-
-
-def rotation(norms):
-    def make(sizes, params, new):
-        n, hq, hk, d = (sizes[name][0] for name in ("n", "hq", "hk", "d"))
-        weights = new(d), new(d)
-        frequencies = 1e4 ** (-torch.arange(0, d, 2, dtype=torch.float64) / d)
-        angles = torch.outer(torch.arange(max(n, 8192), dtype=torch.float64), frequencies)
-        cos, sin = (new(*angles.shape).float().copy_(table) for table in (angles.cos(), angles.sin()))
-        positions = torch.arange(n, device=cos.device)
-
-        def run(q, k):
-            made = []
-            for x, weight in zip((q, k), weights):
-                a, b = (rms(x, weight) if norms else x.float()).chunk(2, -1)
-                c, s = cos[positions][:, None], sin[positions][:, None]
-                made.append(torch.cat((a * c - b * s, b * c + a * s), -1).to(x.dtype))
-            return made
-
-        return lambda: [new(n, hq, d), new(n, hk, d)], run
-
-    return make
-
-
-def binary_backward(sizes, params, new):
-    def summed(x, shape, dtype):
-        dims = [i for i, size in enumerate(shape) if size == 1 and x.shape[i] != 1]
-        return (x.sum(dims, keepdim=True) if dims else x).to(dtype)
-
-    def run(grad, a, b):
-        g, x, y = (tensor.float() for tensor in (grad, a, b))
-        of_a, of_b = (g / y, -g * (x / y / y)) if params["function"] == "div" else (g * y, g * x)
-        return [summed(of_a, sizes["a"], a.dtype), summed(of_b, sizes["b"], b.dtype)]
-
-    return lambda: [new(*sizes[name]) for name in "oab"], run
-
-
-OPERATORS = {
-    "rmsnorm": norm(False, rms, 1, False), "add_rmsnorm": norm(True, rms, 1, False),
-    "layer_norm": norm(False, layer, 2, False), "add_layer_norm": norm(True, layer, 2, False),
-    "rmsnorm_quantize": norm(False, rms, 1, True), "add_rmsnorm_quantize": norm(True, rms, 1, True),
-    "act_and_mul": act_and_mul, "act_and_mul_backward": act_and_mul_backward,
-    "rope": rotation(False), "qk_rmsnorm_rope": rotation(True), "binary_backward": binary_backward,
-}  # fmt: skip
-
-
-# ------------------------------------------------------------------ measuring
 def on_gpu(run, sets, n):
     stream, graph, times = torch.cuda.Stream(), torch.cuda.CUDAGraph(), []
     with torch.cuda.stream(stream):
@@ -165,10 +58,7 @@ def on_cpu(run, sets, n, clock):
 
 
 def microseconds(row, options):
-    dtype = TYPES[row["dtype"]]
-    params = dict(word.split("=") for word in row["params"].split("&") if word)
-    sizes = {name: [int(size) for size in text.split(",")] for name, text in (word.split("=") for word in row["sizes"].split())}
-    new_set, function = OPERATORS[row["op"]](sizes, params, lambda *shape: torch.randn(shape, device=options.device).to(dtype))
+    new_set, function = peers.call(peers.Row(row), options.device)
     n_sets = max(1, min(16, math.ceil(options.cache / row["bytes"])))
     sets = [new_set() for _ in range(n_sets)]
     run = torch.compile(function, dynamic=False, fullgraph=True)
@@ -180,12 +70,18 @@ def microseconds(row, options):
 
 
 def rows_of(paths, only):
-    rows = {}
+    """The turns of each row; rows that no peer knows, or that are slices, are counted alone."""
+    rows, others = {}, set()
     for path in paths:
         with open(path) as file:
             for row in map(json.loads, file):
-                if row["op"] in OPERATORS and only in row["row"]:
+                if only not in row["row"]:
+                    continue
+                if peers.knows(peers.Row(row)) and not row["of"]:
                     rows.setdefault(row["row"], []).append(row)
+                else:
+                    others.add(row["row"])
+    print(f"{len(rows)} rows; {len(others)} others have no peer")
     return rows
 
 

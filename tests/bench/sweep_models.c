@@ -63,18 +63,48 @@ static const int64_t more_widths[] = {64,    128,   192,   512,   1000,
 enum { N_MORE = sizeof more_widths / sizeof *more_widths };
 
 static const int64_t steps[] = {1, 64, 2048, 16384};
-enum { N_STEPS = sizeof steps / sizeof *steps, N_RANDOM = 140 };
+enum { N_STEPS = sizeof steps / sizeof *steps, N_RANDOM = 240 };
 
-/* What norms into FP8 do beside dividing by a scale that is given. */
+/* clang-format off */
+#define CODE_NORMS  "rmsnorm_quantize add_rmsnorm_quantize"
+#define QUANTIZES   "quantize act_and_mul_quantize"
+#define ACTIVATIONS "act_and_mul act_and_mul_backward"
+/* What an operator does beside what it does by default. */
 static const struct variant {
+    const char *ops; /* that have it; NULL: all */
     const char *suffix, *params;
     int64_t group; /* divides the width */
 } variants[] = {
-    {"", "dequant_scale=0.05", 1},
-    {" dynamic", "dynamic=true", 1},
-    {" by 128", "dynamic=true&group_size=128", 128},
+    {CODE_NORMS, "", "dequant_scale=0.05", 1},
+    {CODE_NORMS, " dynamic", "dynamic=true", 1},
+    {CODE_NORMS, " by 128", "dynamic=true&group_size=128", 128},
+    {NULL, "", NULL, 1},
+    {CODE_NORMS, " int8", "dynamic=true&output_dtype=int8", 1},
+    {CODE_NORMS, " mxfp8", "dynamic=true&output_dtype=mxfp8", 32},
+    {CODE_NORMS, " mxfp4", "dynamic=true&output_dtype=mxfp4", 32},
+    {CODE_NORMS, " nvfp4", "dynamic=true&output_dtype=nvfp4&global_scale=500", 16},
+    {QUANTIZES, " by 128", "granularity=group", 128},
+    {QUANTIZES, " given", "dynamic=false&dequant_scale=0.05", 1},
+    {QUANTIZES, " int8", "output_dtype=int8", 1},
+    {QUANTIZES, " mxfp8", "output_dtype=mxfp8", 32},
+    {QUANTIZES, " mxfp4", "output_dtype=mxfp4", 32},
+    {QUANTIZES, " nvfp4", "output_dtype=nvfp4&global_scale=500", 16},
+    {"dequantize", " to bf16", "output_dtype=bf16", 1},
+    {ACTIVATIONS, " gelu", "activation=gelu", 1},
+    {ACTIVATIONS, " gelu_tanh", "activation=gelu_tanh", 1},
+    {ACTIVATIONS, " relu2", "activation=relu2", 1},
+    {ACTIVATIONS, " pairs", "activation=swiglu_oai&interleaved=true", 1},
+    {"gated_rmsnorm", " gate first", "gate_first=true&rounding=hf", 1},
+    {"gated_rmsnorm", " by 128", "gate_first=true&rounding=hf&group_size=128", 128},
+    {"rmsnorm layer_norm", " of 32 heads", "heads=32", 32},
+    {"add_rmsnorm add_layer_norm", " sum rounded", "sum_rounding=type", 1},
+    {"rmsnorm add_rmsnorm rmsnorm_add rmsnorm_backward", " hf", "rounding=hf", 1},
 };
-enum { N_VARIANTS = sizeof variants / sizeof *variants };
+/* clang-format on */
+enum {
+    N_VARIANTS = sizeof variants / sizeof *variants,
+    N_OF_WIDTHS = 3 /* the first, of norms into codes by every width */
+};
 
 struct sweep {
     sweep_visit_fn *visit;
@@ -106,7 +136,7 @@ static const char *inputs_of(const struct roped_op *op, char text[96])
     int at = 0;
     text[0] = '\0';
     for (int i = 0; i < roped_op_inputs(op); i++) {
-        bool is_weight = strcmp(op->in[i].shape, op->widths) == 0;
+        bool is_weight = strcmp(op->in[i].shape, "h") == 0;
         if (op->in[i].flags & ROPED_OPTIONAL &&
             (is_weight || needed & ROPED_INPUT(i)))
             at += snprintf(text + at, 96 - (size_t)at, "%s%s", at ? " " : "",
@@ -123,8 +153,8 @@ static void visit_rows(const struct sweep *sweep, const struct roped_op *op,
     snprintf(name, sizeof name, "%s %s %lldx%lld%s", op->name,
              sweep_type_name(dtype), (long long)n, (long long)width,
              variant ? variant->suffix : "");
-    snprintf(sizes, sizeof sizes, "%s=%lld %s=%lld", op->rows, (long long)n,
-             op->widths, (long long)width);
+    snprintf(sizes, sizeof sizes, "rows=%lld h=%lld", (long long)n,
+             (long long)width);
     const struct bench_row row = {.name = name,
                                   .op = op->name,
                                   .dtype = dtype,
@@ -134,11 +164,17 @@ static void visit_rows(const struct sweep *sweep, const struct roped_op *op,
     sweep->visit(sweep->context, &row);
 }
 
-/* Is it a norm into codes, whose parameters the variants are? */
-static bool has_variants(const struct roped_op *op)
+static bool has_variant(const struct roped_op *op,
+                        const struct variant *variant)
 {
-    return roped_op_param(op, "dynamic") >= 0 &&
-           roped_op_param(op, "granularity") < 0;
+    size_t length = strlen(op->name);
+    for (const char *at = variant->ops; at; at = strchr(at, ' ')) {
+        at += *at == ' ';
+        if (strncmp(at, op->name, length) == 0 &&
+            (at[length] == ' ' || !at[length]))
+            return true;
+    }
+    return !variant->ops;
 }
 
 /* Rows of a width by every step. Float32 has the width of twice as many 16-bit
@@ -146,8 +182,8 @@ static bool has_variants(const struct roped_op *op)
 static void sweep_width(const struct sweep *sweep, const struct roped_op *op,
                         int64_t width)
 {
-    bool quantizes = has_variants(op);
-    for (int v = 0; v < (quantizes ? N_VARIANTS : 1); v++) {
+    bool quantizes = has_variant(op, &variants[0]);
+    for (int v = 0; v < (quantizes ? N_OF_WIDTHS : 1); v++) {
         if (width % variants[v].group)
             continue;
         for (int s = 0; s < N_STEPS; s++)
@@ -201,7 +237,7 @@ static bool has_new_heads(int i)
 /* Has it rows of one width, "rows h", and no other sizes? */
 static bool has_rows(const struct roped_op *op)
 {
-    return op->rows && op->widths && strcmp(op->widths, "h") == 0;
+    return op->tokens && strcmp(op->tokens, "rows") == 0;
 }
 
 /* 1 to 65,536 rows of 8 to 24,576 columns, at most 2^27 elements; two in three
@@ -215,8 +251,10 @@ static void visit_random(const struct sweep *sweep, uint64_t seed)
             roped_op_at((int)random_int(&source, 0, roped_op_count() - 1));
         int64_t n = random_int(&source, 1, 1LL << random_int(&source, 0, 16));
         int64_t width = random_int(&source, 8, 24576);
-        const struct variant *variant =
-            &variants[random_int(&source, 0, N_VARIANTS - 1)];
+        const struct variant *variant;
+        do
+            variant = &variants[random_int(&source, 0, N_VARIANTS - 1)];
+        while (!has_variant(op, variant));
         enum roped_dtype dtype = types[random_int(&source, 0, 2)];
         if (!random_once_in(&source, 3))
             width = width / 8 * 8;
@@ -226,8 +264,7 @@ static void visit_random(const struct sweep *sweep, uint64_t seed)
         if (!has_rows(op) || n * width > 1LL << 27)
             continue;
         i++;
-        visit_rows(sweep, op, dtype, n, width,
-                   has_variants(op) ? variant : NULL);
+        visit_rows(sweep, op, dtype, n, width, variant);
     }
 }
 
