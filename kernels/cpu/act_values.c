@@ -14,7 +14,7 @@ static void step(const struct act_values *of, float *x, float a, float b,
 {
     for (int64_t i = 0; i < n; i++)
         x[i] = a * x[i] + b;
-    cpu_round(of->rows, of->dtype, x, n);
+    of->rows->round(of->dtype, x, n);
 }
 
 /* x = T(x * y) */
@@ -23,7 +23,7 @@ static void step_product(const struct act_values *of, float *x, const float *y,
 {
     for (int64_t i = 0; i < n; i++)
         x[i] *= y[i];
-    cpu_round(of->rows, of->dtype, x, n);
+    of->rows->round(of->dtype, x, n);
 }
 
 /* 0.5 * x * (1 + tanh(c * (x + 0.044715 * x^3))), whose -0 is of no account */
@@ -37,10 +37,10 @@ static void gelu_steps(const struct act_values *of, float *x, int64_t n)
     step(of, z, 0.044715f, 0, n);
     for (int64_t i = 0; i < n; i++)
         z[i] += x[i];
-    cpu_round(of->rows, dtype, z, n);
+    of->rows->round(dtype, z, n);
     step(of, z, 0x1.988454p-1f, 0, n);
     of->rows->activation->tanh(z, cpu_ceil_div(n, CPU_LANES) * CPU_LANES);
-    cpu_round(of->rows, dtype, z, n);
+    of->rows->round(dtype, z, n);
     step(of, z, 1, 1, n);
     step(of, x, 0.5f, 0, n);
     step_product(of, x, z, n);
@@ -54,9 +54,9 @@ static void sigmoid_steps(const struct act_values *of, float *x, int64_t n)
     float z[CPU_BLOCK] = {0};
     memcpy(z, x, (size_t)n * sizeof *z);
     step(of, z, of->plan->alpha, 0, n);
-    of->rows->activation->activate(&sigmoid, z,
-                                   cpu_ceil_div(n, CPU_LANES) * CPU_LANES);
-    cpu_round(of->rows, of->dtype, z, n);
+    const struct cpu_gated gated = {
+        .dtype = ROPED_F32, .gate = z, .rounds = of->dtype};
+    of->rows->activation->gate(&sigmoid, &gated, z, n);
     step_product(of, x, z, n);
 }
 
@@ -99,22 +99,35 @@ struct act_values act_values_of(const struct roped_call *call,
         .operands = act_operands_of(plan, x, gate, &call->in[ACT_AND_MUL_UP])};
 }
 
+/* Elements of an operand where they are, or widened to floats. */
+static const void *find(const struct act_values *of,
+                        const struct act_operand *operand, int64_t row,
+                        int64_t i, int64_t n, float *floats,
+                        enum roped_dtype *dtype)
+{
+    *dtype = operand->step == 1 ? operand->tensor->dtype : ROPED_F32;
+    if (operand->step == 1)
+        return act_at(operand, row, i);
+    act_load(of->rows, operand, row, i, n, floats);
+    return floats;
+}
+
 void act_values_load(const struct act_values *of, int64_t row, int64_t i,
                      int64_t n, float *gate)
 {
     const struct act_and_mul_plan *plan = of->plan;
-    const int64_t whole = cpu_ceil_div(n, CPU_LANES) * CPU_LANES;
+    const struct act_operands *from = &of->operands;
     float up[CPU_BLOCK];
-    act_load(of->rows, &of->operands.gate, row, i, n, gate);
-    if (plan->gated)
-        act_load(of->rows, &of->operands.up, row, i, n, up);
+    struct cpu_gated gated = {.rounds = plan->rounds ? of->dtype : ROPED_F32};
     if (plan->steps) {
+        act_load(of->rows, &from->gate, row, i, n, gate);
+        if (plan->gated)
+            act_load(of->rows, &from->up, row, i, n, up);
         act_steps(of, gate, up, n);
         return;
     }
-    of->rows->activation->activate(plan, gate, whole);
-    if (plan->rounds)
-        cpu_round(of->rows, of->dtype, gate, n);
+    gated.gate = find(of, &from->gate, row, i, n, gate, &gated.dtype);
     if (plan->gated)
-        of->rows->activation->multiply(plan, gate, up, whole);
+        gated.up = find(of, &from->up, row, i, n, up, &gated.up_dtype);
+    of->rows->activation->gate(plan, &gated, gate, n);
 }

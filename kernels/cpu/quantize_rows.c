@@ -6,6 +6,8 @@
 #include "cpu/quantize_rows.h"
 #include "cpu/rows_isa.h"
 
+#include <math.h>
+
 /* ----------------------------------------------------------------- largest */
 
 /* The larger magnitude, lane by lane, by its bits: with all, that of NaN too,
@@ -112,26 +114,29 @@ INLINE vfloat without_nan(vfloat x, float instead)
     return pick_lanes(is_nan(x), splat(instead), x);
 }
 
-INLINE vfloat within_i8(vfloat x, float least)
-{
-    return at_most(splat(127), at_least(splat(least), without_nan(x, 0)));
-}
-
-/* A whole number in the low byte of each lane. */
+/* A whole number in the low byte of each lane; NaN is some. */
 INLINE vint i8_of(vfloat x, float least)
 {
-    return (vint)(within_i8(x, least) + splat(0x1.8p23f));
+    return (vint)(at_most(splat(127), at_least(splat(least), x)) +
+                  splat(0x1.8p23f));
 }
 
 /* Products are within 2^-15 of quotients up to 128. */
 INLINE bool tells_i8(block q, float least)
 {
     const vfloat to_integer = splat(0x1.8p23f);
-    const vfloat lo = within_i8(q.lo, least), hi = within_i8(q.hi, least);
+    const vfloat lo = at_most(splat(127), at_least(splat(least), q.lo)),
+                 hi = at_most(splat(127), at_least(splat(least), q.hi));
     const vfloat off = lo - ((lo + to_integer) - to_integer);
     const vfloat also = hi - ((hi + to_integer) - to_integer);
     return all_below(larger_magnitude(off, larger_magnitude(also, splat(0))),
                      0.5f - 0x1p-15f);
+}
+
+/* No lane is NaN; false also where Inf and -Inf meet. */
+INLINE bool are_numbers(block x)
+{
+    return all_below(negative_magnitude(x.lo + x.hi), 1);
 }
 
 /*
@@ -165,46 +170,50 @@ INLINE void store_quotients(enum code_element element, struct making *of,
     if (is_fp8(element))
         store8(of->code + i, narrow8(fp8_of(element), HALVES, q, 1));
     else if (element == CODE_I8)
-        store32(of->lane + i, (block){(vfloat)i8_of(q.lo, least),
-                                      (vfloat)i8_of(q.hi, least)});
+        store32(of->lane + i,
+                (block){(vfloat)i8_of(without_nan(q.lo, 0), least),
+                        (vfloat)i8_of(without_nan(q.hi, 0), least)});
     else
         store32(of->lane + i,
                 (block){(vfloat)e2m1_of(q.lo), (vfloat)e2m1_of(q.hi)});
 }
 
-/* Codes of products instead: false where they do not tell all of a block. */
+/* Codes of products instead: false where they do not tell all of a block, which
+ * has a NaN, or no inverse. */
 INLINE bool store_products(enum code_element element, struct making *of,
                            int64_t i, block q)
 {
     const float bound = /* as norms into FP8 have it */
         element == CODE_E5M2 ? 55296 : 440 * QUOTIENT_E4M3;
-    if (is_fp8(element)) {
-        const block near = bounded(q, bound);
-        raw8 code;
-        if (!quotient_codes(HALVES, &near, 1, element == CODE_E5M2 ? 2 : 3,
-                            &code))
-            return false;
-        store8(of->code + i, code);
-        return all_below(negative_magnitude(q.lo), 1) &&
-               all_below(negative_magnitude(q.hi), 1); /* no NaN */
+    const float least = of->how->least;
+    if (element == CODE_E2M1) {
+        store_quotients(element, of, i, q);
+        return tells_e2m1(q.lo) && tells_e2m1(q.hi);
     }
-    store_quotients(element, of, i, q);
-    return element == CODE_I8 ? tells_i8(q, of->how->least)
-                              : tells_e2m1(q.lo) && tells_e2m1(q.hi);
+    if (element == CODE_I8) {
+        store32(of->lane + i, (block){(vfloat)i8_of(q.lo, least),
+                                      (vfloat)i8_of(q.hi, least)});
+        return tells_i8(q, least) && are_numbers(q);
+    }
+    const block near = bounded(q, bound);
+    raw8 code;
+    if (!quotient_codes(HALVES, &near, 1, element == CODE_E5M2 ? 2 : 3, &code))
+        return false;
+    store8(of->code + i, code);
+    return are_numbers(q);
 }
 
-/* What a step is multiplied by instead of being divided; 0: by that no code
- * can be told. */
+/* What a step is multiplied by instead of being divided; NaN: there is nothing
+ * of which codes can be told. */
 INLINE float inverse_of(enum code_element element, bool is_exact, float divisor)
 {
     if (is_exact)
         return 1 / divisor;
-    if (element == CODE_I8)
-        return divisor >= 0x1p-100f && divisor <= 0x1p100f ? 1 / divisor : 0;
-    return above_inverse(fp8_of(element), divisor);
+    const float above = above_inverse(fp8_of(element), divisor);
+    return above == 0 ? NAN : element == CODE_I8 ? 1 / divisor : above;
 }
 
-INLINE block step_of(const struct making *of, const float *value, int64_t i)
+INLINE block step_of(const float *value, int64_t i)
 {
     return (block){splat(value[i / STEP]), splat(value[(i + LANES) / STEP])};
 }
@@ -214,6 +223,20 @@ INLINE block load_step(enum code_element element, const struct making *of,
 {
     const block x = load32(of->x + i);
     return element == CODE_E2M1 ? times(x, splat(of->how->factor)) : x;
+}
+
+/* The blocks that are not told. */
+INLINE void divide_others(enum code_element element, struct making *of)
+{
+    const bool *const told = of->is_told, *const end =
+                                              told +
+                                              (of->n + BLOCK - 1) / BLOCK;
+    for (const bool *at = told;
+         (at = memchr(at, false, (size_t)(end - at))) != NULL; at++) {
+        const int64_t i = (at - told) * BLOCK;
+        const block x = load_step(element, of, i), by = step_of(of->divisor, i);
+        store_quotients(element, of, i, (block){x.lo / by.lo, x.hi / by.hi});
+    }
 }
 
 /*
@@ -228,20 +251,14 @@ INLINE void make(enum code_element element, bool is_exact, struct making *of)
         of->inverse[i] = inverse_of(element, is_exact, of->divisor[i]);
     for (int64_t i = 0; i < n; i += BLOCK) {
         const block q =
-            product(load_step(element, of, i), step_of(of, of->inverse, i));
+            product(load_step(element, of, i), step_of(of->inverse, i));
         if (is_exact)
             store_quotients(element, of, i, q);
         else
             of->is_told[i / BLOCK] = store_products(element, of, i, q);
     }
-    for (int64_t i = 0; !is_exact && i < n; i += BLOCK) {
-        if (of->is_told[i / BLOCK] && of->inverse[i / STEP] != 0 &&
-            of->inverse[(i + LANES) / STEP] != 0)
-            continue;
-        const block x = load_step(element, of, i),
-                    by = step_of(of, of->divisor, i);
-        store_quotients(element, of, i, (block){x.lo / by.lo, x.hi / by.hi});
-    }
+    if (!is_exact)
+        divide_others(element, of);
 }
 
 /* 2^-127, of E8M0, is a power of two that is subnormal; NaN and Inf have exact
