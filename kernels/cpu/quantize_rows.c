@@ -6,8 +6,6 @@
 #include "cpu/quantize_rows.h"
 #include "cpu/rows_isa.h"
 
-#include <math.h>
-
 /* ----------------------------------------------------------------- largest */
 
 /* The larger magnitude, lane by lane, by its bits: with all, that of NaN too,
@@ -92,8 +90,7 @@ struct making {
     const struct cpu_codes *how;
     const float *x;
     int64_t n;
-    float divisor[STEPS], inverse[STEPS]; /* of each step */
-    bool is_told[CPU_BLOCK / BLOCK];      /* block by block */
+    float divisor[STEPS]; /* of each step */
     _Alignas(64) int32_t lane[CPU_BLOCK];
     _Alignas(64) uint8_t code[CPU_BLOCK];
 };
@@ -103,10 +100,9 @@ INLINE bool is_fp8(enum code_element element)
     return element == CODE_E4M3 || element == CODE_E5M2;
 }
 
-/* e2m1 has products like those of e5m2: QUOTIENT_E4M3 is for e4m3 alone. */
 INLINE enum roped_dtype fp8_of(enum code_element element)
 {
-    return element == CODE_E4M3 ? ROPED_F8_E4M3 : ROPED_F8_E5M2;
+    return element == CODE_E5M2 ? ROPED_F8_E5M2 : ROPED_F8_E4M3;
 }
 
 INLINE vfloat without_nan(vfloat x, float instead)
@@ -114,29 +110,12 @@ INLINE vfloat without_nan(vfloat x, float instead)
     return pick_lanes(is_nan(x), splat(instead), x);
 }
 
-/* A whole number in the low byte of each lane; NaN is some. */
+/* A whole number in the low byte of each lane. */
 INLINE vint i8_of(vfloat x, float least)
 {
-    return (vint)(at_most(splat(127), at_least(splat(least), x)) +
-                  splat(0x1.8p23f));
-}
-
-/* Products are within 2^-15 of quotients up to 128. */
-INLINE bool tells_i8(block q, float least)
-{
-    const vfloat to_integer = splat(0x1.8p23f);
-    const vfloat lo = at_most(splat(127), at_least(splat(least), q.lo)),
-                 hi = at_most(splat(127), at_least(splat(least), q.hi));
-    const vfloat off = lo - ((lo + to_integer) - to_integer);
-    const vfloat also = hi - ((hi + to_integer) - to_integer);
-    return all_below(larger_magnitude(off, larger_magnitude(also, splat(0))),
-                     0.5f - 0x1p-15f);
-}
-
-/* No lane is NaN; false also where Inf and -Inf meet. */
-INLINE bool are_numbers(block x)
-{
-    return all_below(negative_magnitude(x.lo + x.hi), 1);
+    return (
+        vint)(at_most(splat(127), at_least(splat(least), without_nan(x, 0))) +
+              splat(0x1.8p23f));
 }
 
 /*
@@ -155,13 +134,6 @@ INLINE vint e2m1_of(vfloat x)
            (((vint)number >> 28) & 8);
 }
 
-/* As quotient_codes: where codes change, a number ends in zeros. */
-INLINE bool tells_e2m1(vfloat q)
-{
-    const int32_t far = (1 << 21) - QUOTIENT_WINDOW;
-    return all_below((vfloat)(((vint)q & far) | INT32_MIN), 0);
-}
-
 /* Codes of quotients, each correctly rounded. */
 INLINE void store_quotients(enum code_element element, struct making *of,
                             int64_t i, block q)
@@ -170,47 +142,11 @@ INLINE void store_quotients(enum code_element element, struct making *of,
     if (is_fp8(element))
         store8(of->code + i, narrow8(fp8_of(element), HALVES, q, 1));
     else if (element == CODE_I8)
-        store32(of->lane + i,
-                (block){(vfloat)i8_of(without_nan(q.lo, 0), least),
-                        (vfloat)i8_of(without_nan(q.hi, 0), least)});
+        store32(of->lane + i, (block){(vfloat)i8_of(q.lo, least),
+                                      (vfloat)i8_of(q.hi, least)});
     else
         store32(of->lane + i,
                 (block){(vfloat)e2m1_of(q.lo), (vfloat)e2m1_of(q.hi)});
-}
-
-/* Codes of products instead: false where they do not tell all of a block, which
- * has a NaN, or no inverse. */
-INLINE bool store_products(enum code_element element, struct making *of,
-                           int64_t i, block q)
-{
-    const float bound = /* as norms into FP8 have it */
-        element == CODE_E5M2 ? 55296 : 440 * QUOTIENT_E4M3;
-    const float least = of->how->least;
-    if (element == CODE_E2M1) {
-        store_quotients(element, of, i, q);
-        return tells_e2m1(q.lo) && tells_e2m1(q.hi);
-    }
-    if (element == CODE_I8) {
-        store32(of->lane + i, (block){(vfloat)i8_of(q.lo, least),
-                                      (vfloat)i8_of(q.hi, least)});
-        return tells_i8(q, least) && are_numbers(q);
-    }
-    const block near = bounded(q, bound);
-    raw8 code;
-    if (!quotient_codes(HALVES, &near, 1, element == CODE_E5M2 ? 2 : 3, &code))
-        return false;
-    store8(of->code + i, code);
-    return are_numbers(q);
-}
-
-/* What a step is multiplied by instead of being divided; NaN: there is nothing
- * of which codes can be told. */
-INLINE float inverse_of(enum code_element element, bool is_exact, float divisor)
-{
-    if (is_exact)
-        return 1 / divisor;
-    const float above = above_inverse(fp8_of(element), divisor);
-    return above == 0 ? NAN : element == CODE_I8 ? 1 / divisor : above;
 }
 
 INLINE block step_of(const float *value, int64_t i)
@@ -225,40 +161,19 @@ INLINE block load_step(enum code_element element, const struct making *of,
     return element == CODE_E2M1 ? times(x, splat(of->how->factor)) : x;
 }
 
-/* The blocks that are not told. */
-INLINE void divide_others(enum code_element element, struct making *of)
-{
-    const bool *const told = of->is_told, *const end =
-                                              told +
-                                              (of->n + BLOCK - 1) / BLOCK;
-    for (const bool *at = told;
-         (at = memchr(at, false, (size_t)(end - at))) != NULL; at++) {
-        const int64_t i = (at - told) * BLOCK;
-        const block x = load_step(element, of, i), by = step_of(of->divisor, i);
-        store_quotients(element, of, i, (block){x.lo / by.lo, x.hi / by.hi});
-    }
-}
-
-/*
- * is_exact: all are divided by powers of two, and products with their inverses
- * are the quotients. Otherwise products tell most codes, and blocks that have
- * others are divided, when all are made: the first loop has no branches.
- */
+/* is_exact: all are divided by powers of two, and products with their inverses
+ * are the quotients. */
 INLINE void make(enum code_element element, bool is_exact, struct making *of)
 {
-    const int64_t n = of->n;
-    for (int64_t i = 0; i < (n + 2 * STEP - 1) / (2 * STEP) * 2; i++)
-        of->inverse[i] = inverse_of(element, is_exact, of->divisor[i]);
-    for (int64_t i = 0; i < n; i += BLOCK) {
-        const block q =
-            product(load_step(element, of, i), step_of(of->inverse, i));
-        if (is_exact)
-            store_quotients(element, of, i, q);
-        else
-            of->is_told[i / BLOCK] = store_products(element, of, i, q);
+    const int64_t n_steps = (of->n + 2 * STEP - 1) / (2 * STEP) * 2;
+    for (int64_t i = 0; is_exact && i < n_steps; i++)
+        of->divisor[i] = 1 / of->divisor[i];
+    for (int64_t i = 0; i < of->n; i += BLOCK) {
+        const block x = load_step(element, of, i), by = step_of(of->divisor, i);
+        store_quotients(element, of, i,
+                        is_exact ? product(x, by)
+                                 : (block){x.lo / by.lo, x.hi / by.hi});
     }
-    if (!is_exact)
-        divide_others(element, of);
 }
 
 /* 2^-127, of E8M0, is a power of two that is subnormal; NaN and Inf have exact

@@ -176,13 +176,4 @@ INLINE block times(block x, vfloat factor)
     return (block){x.lo * factor, x.hi * factor};
 }
 
-/* A little more than 1 / divisor, or 0, of which no code can be told: where
- * that, or a product with it that matters, could lose bits. */
-INLINE float above_inverse(enum roped_dtype to, float divisor)
-{
-    float above =
-        to == ROPED_F8_E4M3 ? QUOTIENT_ABOVE * QUOTIENT_E4M3 : QUOTIENT_ABOVE;
-    return divisor >= 0x1p-30f && divisor <= 0x1p100f ? 1 / divisor * above : 0;
-}
-
 #endif

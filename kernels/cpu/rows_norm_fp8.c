@@ -273,7 +273,16 @@ struct run {
     struct quotient lo, hi; /* of the halves of blocks; one but for is_halved */
 };
 
-/* above_inverse times s, for weights up to 2^63, or 0. It is 0 also where s is 0 or
+/* A little more than 1 / divisor, or 0, of which no code can be told: where
+ * that, or a product with it that matters, could lose bits. */
+INLINE float above_inverse(enum roped_dtype to, float divisor)
+{
+    float above =
+        to == ROPED_F8_E4M3 ? QUOTIENT_ABOVE * QUOTIENT_E4M3 : QUOTIENT_ABOVE;
+    return divisor >= 0x1p-30f && divisor <= 0x1p100f ? 1 / divisor * above : 0;
+}
+
+/* The same times s, for weights up to 2^63, or 0. It is 0 also where s is 0 or
  * NaN, so that no x is Inf or NaN where it is not. */
 INLINE float above_quotient(float s, float inverse)
 {
