@@ -27,6 +27,10 @@ INLINE vint larger_of(bool all, const float *x, int64_t n, vint most)
         even = larger(all, load_lanes(x + i), even);
         odd = larger(all, load_lanes(x + i + LANES), odd);
     }
+    if (i + LANES <= n) {
+        even = larger(all, load_lanes(x + i), even);
+        i += LANES;
+    }
     if (i < n) {
         const block z = load32_part(x + i, n - i);
         even = larger(all, z.lo, even);
@@ -71,11 +75,16 @@ INLINE void largest_of_tiles(bool all, const float *x, int64_t n, int64_t tile,
     }
 }
 
+/* The narrow tiles of formats are constants. */
 static void largest(const float *x, int64_t n, int64_t tile, bool counts_nan,
                     int32_t *most)
 {
-    if (counts_nan)
+    if (counts_nan && tile == 32)
+        largest_of_tiles(true, x, n, 32, most);
+    else if (counts_nan)
         largest_of_tiles(true, x, n, tile, most);
+    else if (tile == 16)
+        largest_of_tiles(false, x, n, 16, most);
     else
         largest_of_tiles(false, x, n, tile, most);
 }
