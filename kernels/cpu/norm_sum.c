@@ -45,10 +45,9 @@ static enum roped_dtype add(const struct block *block, const struct term *term,
                             enum roped_dtype dtype)
 {
     float other[CPU_BLOCK];
-    const struct cpu_norm_rows one = {
-        .n = 1, .x = block->z, .residual = other, .sum = block->z};
     load(block, term, other);
-    block->how->rows->add(ROPED_F32, block->n, &one, false);
+    for (int64_t i = 0; i < block->n; i++)
+        block->z[i] += other[i];
     return term->dtype == ROPED_F32 ? ROPED_F32 : dtype;
 }
 
