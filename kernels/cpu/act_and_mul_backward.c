@@ -52,8 +52,8 @@ static void gradient_block(const struct gradient_loop *loop, int64_t row,
         rows->multiply(plan, to_act, up, whole);
     }
     if (plan->rounds) {
-        cpu_round(loop->rows, dtype, act, n);
-        cpu_round(loop->rows, dtype, to_act, n);
+        loop->rows->round(dtype, act, n);
+        loop->rows->round(dtype, to_act, n);
     }
     rows->descend(slope, to_act, whole);
     if (plan->gated)

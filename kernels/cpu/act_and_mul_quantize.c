@@ -17,7 +17,7 @@ static void load_values(const void *of, int64_t row, int64_t first, int64_t n,
     const struct act_rows *from = of;
     act_values_load(&from->values, row, first, n, to);
     if (from->rounds)
-        cpu_round(from->values.rows, from->values.dtype, to, n);
+        from->values.rows->round(from->values.dtype, to, n);
 }
 
 enum roped_status roped_cpu_act_and_mul_quantize(const struct roped_call *call,

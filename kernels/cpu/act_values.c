@@ -14,7 +14,7 @@ static void step(const struct act_values *of, float *x, float a, float b,
 {
     for (int64_t i = 0; i < n; i++)
         x[i] = a * x[i] + b;
-    cpu_round(of->rows, of->dtype, x, n);
+    of->rows->round(of->dtype, x, n);
 }
 
 /* x = T(x * y) */
@@ -23,7 +23,7 @@ static void step_product(const struct act_values *of, float *x, const float *y,
 {
     for (int64_t i = 0; i < n; i++)
         x[i] *= y[i];
-    cpu_round(of->rows, of->dtype, x, n);
+    of->rows->round(of->dtype, x, n);
 }
 
 /* x = T(x + y) */
@@ -32,7 +32,7 @@ static void step_sum(const struct act_values *of, float *x, const float *y,
 {
     for (int64_t i = 0; i < n; i++)
         x[i] += y[i];
-    cpu_round(of->rows, of->dtype, x, n);
+    of->rows->round(of->dtype, x, n);
 }
 
 static int64_t whole_lanes(int64_t n)
@@ -77,7 +77,7 @@ static void gelu_steps(const struct act_values *of, float *x, int64_t n)
     else
         inside_new(of, x, z, n);
     of->rows->activation->tanh(z, whole_lanes(n));
-    cpu_round(of->rows, of->dtype, z, n);
+    of->rows->round(of->dtype, z, n);
     step(of, z, 1, 1, n);
     step(of, x, 0.5f, 0, n);
     step_product(of, x, z, n);
@@ -91,8 +91,9 @@ static void sigmoid_steps(const struct act_values *of, float *x, int64_t n)
     float z[CPU_BLOCK] = {0};
     memcpy(z, x, (size_t)n * sizeof *z);
     step(of, z, of->plan->alpha, 0, n);
-    of->rows->activation->activate(&sigmoid, z, whole_lanes(n));
-    cpu_round(of->rows, of->dtype, z, n);
+    const struct cpu_gated gated = {
+        .dtype = ROPED_F32, .gate = z, .rounds = of->dtype};
+    of->rows->activation->gate(&sigmoid, &gated, z, n);
     step_product(of, x, z, n);
 }
 
@@ -122,7 +123,7 @@ static void xielu_steps(const struct act_values *of, float *x, int64_t n)
     const struct xielu *by = &of->plan->xielu;
     float number[] = {by->alpha_p, by->alpha_n, by->slope, by->eps};
     float above[CPU_BLOCK], below[CPU_BLOCK] = {0}, line[CPU_BLOCK];
-    cpu_round(of->rows, of->dtype, number, 4);
+    of->rows->round(of->dtype, number, 4);
     const float alpha_p = number[0], alpha_n = number[1], slope = number[2];
     memcpy(above, x, (size_t)n * sizeof *above);
     memcpy(line, x, (size_t)n * sizeof *line);
@@ -131,10 +132,10 @@ static void xielu_steps(const struct act_values *of, float *x, int64_t n)
     step_product(of, above, x, n);
     step_sum(of, above, line, n);
     xielu_power(of, number[3], x, below, n);
-    cpu_round(of->rows, of->dtype, below, n);
+    of->rows->round(of->dtype, below, n);
     for (int64_t i = 0; i < n; i++)
         below[i] -= x[i];
-    cpu_round(of->rows, of->dtype, below, n);
+    of->rows->round(of->dtype, below, n);
     step(of, below, alpha_n, 0, n);
     step_sum(of, below, line, n);
     for (int64_t i = 0; i < n; i++)
@@ -183,22 +184,35 @@ struct act_values act_values_of(const struct roped_call *call,
         .operands = act_operands_of(plan, x, gate, &call->in[ACT_AND_MUL_UP])};
 }
 
+/* Elements of an operand where they are, or widened to floats. */
+static const void *find(const struct act_values *of,
+                        const struct act_operand *operand, int64_t row,
+                        int64_t i, int64_t n, float *floats,
+                        enum roped_dtype *dtype)
+{
+    *dtype = operand->step == 1 ? operand->tensor->dtype : ROPED_F32;
+    if (operand->step == 1)
+        return act_at(operand, row, i);
+    act_load(of->rows, operand, row, i, n, floats);
+    return floats;
+}
+
 void act_values_load(const struct act_values *of, int64_t row, int64_t i,
                      int64_t n, float *gate)
 {
     const struct act_and_mul_plan *plan = of->plan;
-    const int64_t whole = whole_lanes(n);
+    const struct act_operands *from = &of->operands;
     float up[CPU_BLOCK];
-    act_load(of->rows, &of->operands.gate, row, i, n, gate);
-    if (plan->gated)
-        act_load(of->rows, &of->operands.up, row, i, n, up);
+    struct cpu_gated gated = {.rounds = plan->rounds ? of->dtype : ROPED_F32};
     if (plan->steps || plan->activation == ACT_XIELU) {
+        act_load(of->rows, &from->gate, row, i, n, gate);
+        if (plan->gated)
+            act_load(of->rows, &from->up, row, i, n, up);
         act_steps(of, gate, up, n);
         return;
     }
-    of->rows->activation->activate(plan, gate, whole);
-    if (plan->rounds)
-        cpu_round(of->rows, of->dtype, gate, n);
+    gated.gate = find(of, &from->gate, row, i, n, gate, &gated.dtype);
     if (plan->gated)
-        of->rows->activation->multiply(plan, gate, up, whole);
+        gated.up = find(of, &from->up, row, i, n, up, &gated.up_dtype);
+    of->rows->activation->gate(plan, &gated, gate, n);
 }

@@ -319,16 +319,6 @@ INLINE vfloat slope_of(enum activation activation, vfloat alpha, vfloat x)
 
 /* ------------------------------------------------------------------ blocks */
 
-INLINE void activate_all(enum activation activation,
-                         const struct act_and_mul_plan *plan, float *gate,
-                         int64_t n)
-{
-    const vfloat limit = splat(plan->limit), alpha = splat(plan->alpha);
-    for (int64_t i = 0; i < n; i += LANES)
-        store_lanes(gate + i, act(activation, alpha,
-                                  at_most(limit, load_lanes(gate + i))));
-}
-
 /* The limit, at which a clamped value has no slope any more, as in PyTorch;
  * where there is none, NaN: nothing is at it, or beyond. */
 INLINE float end_of(const struct act_and_mul_plan *plan)
@@ -387,16 +377,74 @@ INLINE void differentiate_all(enum activation activation,
         break;                                                                 \
     }
 
-static void activate(const struct act_and_mul_plan *plan, float *gate,
-                     int64_t n)
+static void differentiate(const struct act_and_mul_plan *plan, float *gate,
+                          float *slope, int64_t n){
+    FOR_ACTIVATION(plan->activation, differentiate_all, plan, gate, slope, n)}
+
+/* Elements [i, i + n), at most a block, of any type. */
+INLINE block
+    load_any(enum roped_dtype dtype, const void *from, int64_t i, int64_t n)
 {
-    FOR_ACTIVATION(plan->activation, activate_all, plan, gate, n)
+    if (dtype == ROPED_F16)
+        return load(ROPED_F16, HALVES, at(ROPED_F16, from, i), n);
+    if (dtype == ROPED_BF16)
+        return load(ROPED_BF16, HALVES, at(ROPED_BF16, from, i), n);
+    return load(ROPED_F32, HALVES, at(ROPED_F32, from, i), n);
 }
 
-static void differentiate(const struct act_and_mul_plan *plan, float *gate,
-                          float *slope, int64_t n)
+INLINE block round_any(enum roped_dtype dtype, block x)
 {
-    FOR_ACTIVATION(plan->activation, differentiate_all, plan, gate, slope, n)
+    if (dtype == ROPED_F16)
+        return round_to(ROPED_F16, x);
+    return dtype == ROPED_BF16 ? round_to(ROPED_BF16, x) : x;
+}
+
+/* A beta of 0 is not added: it would make a -0 a +0. */
+INLINE vfloat up_of(const struct act_and_mul_plan *plan, vfloat up)
+{
+    const vfloat most = splat(plan->limit), least = splat(-plan->limit);
+    const vfloat u = at_most(most, up);
+    const vfloat v = pick_lanes(is_less(u, least), least, u);
+    if (plan->beta == 0)
+        return v;
+    return v + splat(plan->beta);
+}
+
+/* Elements [i, i + n), at most a block. */
+INLINE void gate_block(enum activation activation,
+                       const struct act_and_mul_plan *plan,
+                       const struct cpu_gated *of, float *to, int64_t i,
+                       int64_t n)
+{
+    const vfloat limit = splat(plan->limit), alpha = splat(plan->alpha);
+    const block gate = load_any(of->dtype, of->gate, i, n);
+    block x = {act(activation, alpha, at_most(limit, gate.lo)),
+               act(activation, alpha, at_most(limit, gate.hi))};
+    x = round_any(of->rounds, x);
+    if (of->up) {
+        const block up = load_any(of->up_dtype, of->up, i, n);
+        x = product(x, (block){up_of(plan, up.lo), up_of(plan, up.hi)});
+    }
+    store(ROPED_F32, HALVES, to + i, x, 1, n, false);
+}
+
+INLINE void gate_all(enum activation activation,
+                     const struct act_and_mul_plan *given_plan,
+                     const struct cpu_gated *given, float *to, int64_t n)
+{
+    const struct act_and_mul_plan plan = *given_plan; /* no store changes it */
+    const struct cpu_gated of = *given;
+    int64_t i = 0;
+    for (; i + BLOCK <= n; i += BLOCK)
+        gate_block(activation, &plan, &of, to, i, BLOCK);
+    if (i < n)
+        gate_block(activation, &plan, &of, to, i, n - i);
+}
+
+static void gate(const struct act_and_mul_plan *plan,
+                 const struct cpu_gated *of, float *to, int64_t n)
+{
+    FOR_ACTIVATION(plan->activation, gate_all, plan, of, to, n)
 }
 
 static void tanh_all(float *x, int64_t n)
@@ -458,7 +506,7 @@ static void pick(float *restrict to, const float *restrict from, int64_t n)
 
 extern const struct cpu_activation_rows ISA(cpu_activation_rows);
 const struct cpu_activation_rows ISA(cpu_activation_rows) = {
-    .activate = activate,
+    .gate = gate,
     .tanh = tanh_all,
     .expm1 = expm1_all,
     .multiply = multiply,

@@ -5,6 +5,7 @@
 
 #include <roped/numeric.h>
 
+#include <math.h>
 #include <string.h>
 
 int64_t code_scale_at(const struct code_tiles *tiles, int64_t strip,
@@ -29,9 +30,9 @@ float code_scale_value(enum code_scale kind, const void *scales, int64_t at)
     }
 }
 
-int32_t code_bound(const struct code_rule *rule)
+bool code_counts_nan(const struct code_rule *rule)
 {
-    return rule->scale == CODE_SCALE_E8M0 ? CPU_COUNTS_ALL : CPU_COUNTS_NUMBERS;
+    return rule->scale == CODE_SCALE_E8M0;
 }
 
 static float number_of(const struct code_rule *rule, int32_t largest)
@@ -58,42 +59,57 @@ static uint8_t e8m0_of(const struct code_rule *rule, int32_t largest)
     return (uint8_t)(code < 0 ? 0 : code);
 }
 
-struct cpu_quotient code_scale_store(const struct code_rule *rule,
-                                     int32_t largest, void *scales, int64_t at)
+/* Of groups of which all values become 0 the scale is 0, and they are divided
+ * by Inf. */
+static void e4m3_of(const struct cpu_rows *rows, const struct code_rule *rule,
+                    const int32_t *largest, int64_t n, uint8_t *code,
+                    float *divisor)
 {
-    const float a = roped_bits_float((uint32_t)largest);
-    uint8_t *code = scales;
-    switch (rule->scale) {
-    case CODE_SCALE_E8M0:
-        code[at] = e8m0_of(rule, largest);
-        return (struct cpu_quotient){1, roped_e8m0_to_float(code[at])};
-    case CODE_SCALE_E4M3:
-        code[at] = roped_float_to_e4m3(a / rule->largest * rule->global_scale);
-        if (code[at] == 0)
-            return (struct cpu_quotient){0, 1};
-        return (struct cpu_quotient){rule->global_scale,
-                                     roped_e4m3_to_float(code[at])};
-    default:
-        return (struct cpu_quotient){1, ((float *)scales)[at] =
-                                            number_of(rule, largest)};
-    }
+    const struct cpu_conversion how = {ROPED_F32, ROPED_F8_E4M3, 1, false};
+    for (int64_t i = 0; i < n; i++)
+        divisor[i] = roped_bits_float((uint32_t)largest[i]) / rule->largest *
+                     rule->global_scale;
+    rows->convert(&how, code, divisor, n);
+    rows->quantize->expand(CODE_E4M3, divisor, code, n);
+    for (int64_t i = 0; i < n; i++)
+        divisor[i] = divisor[i] == 0 ? INFINITY : divisor[i];
 }
 
-void code_store(const struct cpu_rows *rows, const struct code_rule *rule,
-                void *to, const float *x, int64_t n, bool is_streamed)
+static void store_bytes(const struct code_scales *to, const uint8_t *code,
+                        int64_t n)
 {
-    const struct cpu_conversion how = {
-        ROPED_F32, rule->element == CODE_E5M2 ? ROPED_F8_E5M2 : ROPED_F8_E4M3,
-        1, is_streamed};
-    switch (rule->element) {
-    case CODE_I8:
-        rows->quantize->to_i8(to, x, n, rule->least_code);
+    uint8_t *scales = to->data;
+    if (!to->tiles->is_swizzled && to->tiles->scale_tile == 1)
+        memcpy(scales + code_scale_at(to->tiles, to->strip, to->first), code,
+               (size_t)n);
+    else
+        for (int64_t i = 0; i < n; i++)
+            scales[code_scale_at(to->tiles, to->strip, to->first + i)] =
+                code[i];
+}
+
+void code_scales_store(const struct cpu_rows *rows,
+                       const struct code_rule *rule, const int32_t *largest,
+                       int64_t n, const struct code_scales *to, float *divisor)
+{
+    uint8_t code[CPU_MOST_TILES];
+    switch (rule->scale) {
+    case CODE_SCALE_E8M0:
+        for (int64_t i = 0; i < n; i++) {
+            code[i] = e8m0_of(rule, largest[i]);
+            divisor[i] = roped_e8m0_to_float(code[i]);
+        }
+        store_bytes(to, code, n);
         break;
-    case CODE_E2M1:
-        rows->quantize->to_e2m1(to, x, n);
+    case CODE_SCALE_E4M3:
+        e4m3_of(rows, rule, largest, n, code, divisor);
+        store_bytes(to, code, n);
         break;
     default:
-        rows->convert(&how, to, x, n);
+        for (int64_t i = 0; i < n; i++)
+            ((float *)
+                 to->data)[code_scale_at(to->tiles, to->strip, to->first + i)] =
+                divisor[i] = number_of(rule, largest[i]);
     }
 }
 

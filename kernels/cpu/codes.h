@@ -16,17 +16,21 @@ int64_t code_scale_at(const struct code_tiles *tiles, int64_t strip,
                       int64_t tile);
 float code_scale_value(enum code_scale kind, const void *scales, int64_t at);
 
-/* Up to which bits magnitudes count for a scale. */
-int32_t code_bound(const struct code_rule *rule);
+/* Does NaN count for a scale? */
+bool code_counts_nan(const struct code_rule *rule);
 
-/* Writes scale number at of values up to a magnitude of these bits, and says by
- * what they are divided. */
-struct cpu_quotient code_scale_store(const struct code_rule *rule,
-                                     int32_t largest, void *scales, int64_t at);
+/* Where the scales of tiles beside each other go. */
+struct code_scales {
+    const struct code_tiles *tiles;
+    void *data;
+    int64_t strip, first; /* of the tiles */
+};
 
-/* Writes n codes of values that were divided. */
-void code_store(const struct cpu_rows *rows, const struct code_rule *rule,
-                void *to, const float *x, int64_t n, bool is_streamed);
+/* Writes the scales of n tiles, at most CPU_MOST_TILES, whose values are up to
+ * magnitudes of these bits, and says by what they are divided. */
+void code_scales_store(const struct cpu_rows *rows,
+                       const struct code_rule *rule, const int32_t *largest,
+                       int64_t n, const struct code_scales *to, float *divisor);
 
 /* Where values come from: elements [first, first + n) of a row, at most
  * CPU_BLOCK, into room for n rounded up to CPU_LANES. */

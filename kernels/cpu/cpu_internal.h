@@ -106,16 +106,6 @@ static inline void cpu_pad(float *x, int64_t n)
         x[n] = 0;
 }
 
-/* The n floats of a block to a type of 16 bits, and back. */
-static inline void cpu_round(const struct cpu_rows *rows,
-                             enum roped_dtype dtype, float *x, int64_t n)
-{
-    const struct cpu_conversion narrow = {.from = ROPED_F32, .to = dtype};
-    uint16_t rounded[CPU_BLOCK];
-    rows->convert(&narrow, rounded, x, n);
-    rows->widen(dtype, x, rounded, n);
-}
-
 /* n / by, rounded up. */
 static inline int64_t cpu_ceil_div(int64_t n, int64_t by)
 {

@@ -20,7 +20,8 @@ struct norm_loop {
     bool has_terms;
     struct cpu_norm_sum sum;
     int64_t n_segments;
-    void *kept; /* or NULL */
+    void *kept;  /* or NULL */
+    float *gain; /* weights, of codes */
 };
 
 /*
@@ -78,33 +79,20 @@ static const void *element_of(enum roped_dtype dtype, const void *row,
     return (const unsigned char *)row + (size_t)i * roped_dtype_bytes(dtype);
 }
 
-/* Steps are rounded here, which loops from float32 to float32 do not. */
 static void load_normal(const void *of, int64_t row, int64_t first, int64_t n,
                         float *to)
 {
     const struct normal_rows *from = of;
-    const struct cpu_rows *rows = from->loop->rows;
+    const struct cpu_norm *norm = &from->loop->norm;
     const int64_t i = row - from->row;
-    struct cpu_norm norm = from->loop->norm;
-    float s = from->rows->s[i];
-    const struct cpu_norm_rows part = {.n = 1, .x = to, .y = to, .s = &s};
-    rows->widen(
-        from->from, to,
+    const bool rounds = norm->type != ROPED_F32;
+    const struct cpu_normal how = {
+        from->from, norm->type, rounds && norm->rounds_product,
+        rounds && norm->rounds_result, from->rows->s[i]};
+    from->loop->rows->normal(
+        &how, to,
         element_of(from->from, from->rows->x, i * from->rows->stride.x + first),
-        n);
-    if (norm.rounds_product && norm.type != ROPED_F32) {
-        rows->scale(to, s, n);
-        cpu_round(rows, norm.type, to, n);
-        s = 1;
-    }
-    norm.width = n;
-    norm.from = norm.to = ROPED_F32;
-    norm.is_streamed = false;
-    if (norm.weight)
-        norm.weight = element_of(norm.weight_dtype, norm.weight, first);
-    rows->normalize(&norm, &part);
-    if (norm.rounds_result && norm.type != ROPED_F32)
-        cpu_round(rows, norm.type, to, n);
+        from->loop->gain + first, n);
 }
 
 static void code_batch(const struct norm_loop *loop, int64_t row,
@@ -162,7 +150,7 @@ static void *row_of(const struct norm_loop *loop,
 /* The norm of a rounded sum is that of what is stored of it. */
 static void store_sums(const struct norm_loop *loop, struct cpu_norm_rows *rows)
 {
-    loop->rows->add(loop->norm.from, loop->norm.width, rows);
+    loop->rows->add(loop->norm.from, loop->norm.width, rows, false);
     rows->x = rows->sum;
     rows->stride.x = rows->stride.sum;
     rows->residual = NULL;
@@ -313,23 +301,34 @@ void cpu_norm_rows(const struct cpu_norm_call *norm,
             &loop);
 }
 
-/* Exact sums are floats, which nothing else keeps; and a sum that is returned
- * in F32 may be normalised in the type of x. */
-static enum roped_status take_kept(struct norm_loop *loop,
-                                   struct roped_queue *queue,
-                                   struct roped_error *err)
+/* Weights of codes, and sums that nothing else keeps: exact ones are floats,
+ * and one that is returned in F32 may be normalised in the type of x. */
+static enum roped_status take_scratch(struct norm_loop *loop, bool keeps,
+                                      struct roped_queue *queue,
+                                      struct roped_error *err)
 {
+    const struct cpu_norm *norm = &loop->norm;
     const enum roped_dtype dtype =
         loop->call->plan->rounds_sum ? loop->sum.dtype : ROPED_F32;
-    void *kept;
+    const int64_t gains = cpu_ceil_div(norm->width, CPU_LANES) * CPU_LANES;
     loop->sum.kept_dtype = dtype;
-    if (loop->has_terms)
+    if (keeps && loop->has_terms)
         loop->norm.from = dtype;
-    const int64_t n = loop->n_segments * batch_of(loop) * loop->norm.width;
-    enum roped_status status =
-        cpu_scratch(queue, (size_t)n * roped_dtype_bytes(dtype), &kept, err);
-    loop->kept = status ? NULL : kept;
-    return status;
+    const int64_t n =
+        keeps ? loop->n_segments * batch_of(loop) * norm->width : 0;
+    void *scratch;
+    enum roped_status status = cpu_scratch(
+        queue,
+        (size_t)gains * sizeof(float) + (size_t)n * roped_dtype_bytes(dtype),
+        &scratch, err);
+    if (status)
+        return status;
+    loop->gain = scratch;
+    loop->kept = keeps ? loop->gain + gains : NULL;
+    if (has_codes(loop->call))
+        loop->rows->fill_weight(norm->weight_dtype, loop->gain, norm->weight,
+                                norm->bias, norm->width);
+    return ROPED_OK;
 }
 
 enum roped_status cpu_norm_sums(const struct cpu_norm_call *norm,
@@ -338,11 +337,13 @@ enum roped_status cpu_norm_sums(const struct cpu_norm_call *norm,
                                 struct roped_error *err)
 {
     const struct rmsnorm_plan *plan = norm->plan;
+    const bool is_sum = norm->residual != NULL;
     const enum roped_dtype dtype = norm->x->dtype,
                            residual_dtype =
-                               norm->residual ? norm->residual->dtype : dtype;
-    const bool has_terms = plan->has_scales || residual_dtype != dtype ||
-                           roped_tensor_given(norm->addend);
+                               is_sum ? norm->residual->dtype : dtype;
+    const bool has_terms =
+        is_sum && (plan->has_scales || residual_dtype != dtype ||
+                   roped_tensor_given(norm->addend));
     if (!has_terms && !has_codes(norm)) {
         cpu_norm_rows(norm, call, queue);
         return ROPED_OK;
@@ -354,11 +355,11 @@ enum roped_status cpu_norm_sums(const struct cpu_norm_call *norm,
                                      .dtype = dtype,
                                      .residual_dtype = residual_dtype};
     loop.n_segments = cpu_segments(queue, plan->n_rows);
-    if (residual_dtype != dtype || (dtype != ROPED_F32 && !plan->rounds_sum)) {
-        enum roped_status status = take_kept(&loop, queue, err);
-        if (status)
-            return status;
-    }
+    const bool keeps = is_sum && (residual_dtype != dtype ||
+                                  (dtype != ROPED_F32 && !plan->rounds_sum));
+    enum roped_status status = take_scratch(&loop, keeps, queue, err);
+    if (status)
+        return status;
     cpu_for(queue, roped_call_bytes(call), loop.n_segments, normalize_segments,
             &loop);
     return ROPED_OK;

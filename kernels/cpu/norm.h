@@ -35,7 +35,8 @@ struct cpu_norm_call {
 void cpu_norm_rows(const struct cpu_norm_call *norm,
                    const struct roped_call *call, struct roped_queue *queue);
 
-/* The same where residual is given: with x_scale and addend. */
+/* The same where residual is given, with x_scale and addend; and of any codes.
+ */
 ROPED_MUST_CHECK enum roped_status
 cpu_norm_sums(const struct cpu_norm_call *norm, const struct roped_call *call,
               struct roped_queue *queue, struct roped_error *err);

@@ -40,16 +40,16 @@ static void widen(const struct pair_loop *loop,
     loop->rows->widen(loop->dtype, to, column_at(loop, tensor, group, i), n);
 }
 
-/* z *= act(gate) */
+/* to = x * act(gate), of x of a type; to may be x */
 static void gate(const struct pair_loop *loop, int64_t group, int64_t i,
-                 int64_t n, float *z)
+                 int64_t n, enum roped_dtype dtype, const void *x, float *to)
 {
-    float act[CPU_BLOCK];
-    widen(loop, loop->of.second, group, i, n, act);
-    cpu_pad(act, n);
-    loop->rows->activation->activate(&loop->act, act,
-                                     cpu_ceil_div(n, CPU_LANES) * CPU_LANES);
-    loop->rows->activation->multiply(&loop->act, z, act, n);
+    const struct cpu_gated gated = {
+        .dtype = loop->dtype,
+        .gate = column_at(loop, loop->of.second, group, i),
+        .up_dtype = dtype,
+        .up = x};
+    loop->rows->activation->gate(&loop->act, &gated, to, n);
 }
 
 /* z += residual */
@@ -60,27 +60,24 @@ static void add(const struct pair_loop *loop, int64_t group, int64_t i,
     const struct cpu_norm_rows one = {
         .n = 1, .x = z, .residual = residual, .sum = z};
     widen(loop, loop->of.second, group, i, n, residual);
-    loop->rows->add(ROPED_F32, n, &one);
+    loop->rows->add(ROPED_F32, n, &one, false);
 }
 
-/* From z of columns [i, i + n) of a group, at most a block, to their result. */
+/* From x of columns [i, i + n) of a group, at most a block, to their result. */
 static void finish_block(const struct pair_loop *loop, int64_t group, int64_t i,
-                         int64_t n, float s, float *z)
+                         int64_t n, const struct cpu_normal *normal,
+                         const void *x)
 {
     const struct norm_pair_plan *plan = loop->of.plan;
     const struct cpu_conversion store = {
         .from = ROPED_F32, .to = loop->dtype, .is_streamed = loop->is_streamed};
     const int64_t first = group % plan->n_groups * plan->norm.hidden;
-    loop->rows->scale(z, s, n);
-    if (loop->rounds)
-        cpu_round(loop->rows, loop->dtype, z, n);
-    loop->rows->activation->multiply(&loop->act, z, loop->gain + first + i, n);
-    if (plan->rounds_norm)
-        cpu_round(loop->rows, loop->dtype, z, n);
+    float z[CPU_BLOCK];
+    loop->rows->normal(normal, z, x, loop->gain + first + i, n);
     if (plan->pair == NORM_THEN_ADD)
         add(loop, group, i, n, z);
     else if (plan->pair == NORM_THEN_GATE)
-        gate(loop, group, i, n, z);
+        gate(loop, group, i, n, ROPED_F32, z, z);
     loop->rows->convert(&store, column_at(loop, loop->of.out, group, i), z, n);
 }
 
@@ -88,27 +85,25 @@ static void finish_block(const struct pair_loop *loop, int64_t group, int64_t i,
 static void finish_group(const struct pair_loop *loop, int64_t group,
                          float *gated)
 {
-    const struct rmsnorm_plan *norm = &loop->of.plan->norm;
-    struct cpu_norm_rows one = {.n = 1, .x = gated};
-    float block[CPU_BLOCK], s;
-    for (int64_t i = 0; gated && i < norm->hidden; i += CPU_BLOCK) {
-        const int64_t n = cpu_smaller(norm->hidden - i, CPU_BLOCK);
-        widen(loop, loop->of.x, group, i, n, gated + i);
-        gate(loop, group, i, n, gated + i);
-    }
-    if (!gated)
-        one.x = column_at(loop, loop->of.x, group, 0);
-    loop->rows->inverse_rms(gated ? ROPED_F32 : loop->dtype, norm->hidden, &one,
-                            norm->eps, &s);
-    if (loop->of.plan->rounds_scale)
-        cpu_round(loop->rows, loop->dtype, &s, 1);
-    for (int64_t i = 0; i < norm->hidden; i += CPU_BLOCK) {
-        const int64_t n = cpu_smaller(norm->hidden - i, CPU_BLOCK);
-        float *z = gated ? gated + i : block;
-        if (!gated)
-            widen(loop, loop->of.x, group, i, n, z);
-        finish_block(loop, group, i, n, s, z);
-    }
+    const struct norm_pair_plan *plan = loop->of.plan;
+    const struct rmsnorm_plan *norm = &plan->norm;
+    const enum roped_dtype dtype = gated ? ROPED_F32 : loop->dtype;
+    const void *x = column_at(loop, loop->of.x, group, 0);
+    struct cpu_normal normal = {dtype, loop->dtype, loop->rounds,
+                                plan->rounds_norm, 0};
+    for (int64_t i = 0; gated && i < norm->hidden; i += CPU_BLOCK)
+        gate(loop, group, i, cpu_smaller(norm->hidden - i, CPU_BLOCK),
+             loop->dtype, column_at(loop, loop->of.x, group, i), gated + i);
+    if (gated)
+        x = gated;
+    const struct cpu_norm_rows one = {.n = 1, .x = x};
+    loop->rows->inverse_rms(dtype, norm->hidden, &one, norm->eps, &normal.s);
+    if (plan->rounds_scale)
+        loop->rows->round(loop->dtype, &normal.s, 1);
+    for (int64_t i = 0; i < norm->hidden; i += CPU_BLOCK)
+        finish_block(loop, group, i, cpu_smaller(norm->hidden - i, CPU_BLOCK),
+                     &normal,
+                     cpu_at((void *)(uintptr_t)x, i, roped_dtype_bytes(dtype)));
 }
 
 /* Whole rows, whose norm is stored in their type before it is added: columns of
@@ -146,7 +141,7 @@ static void add_rows(const struct pair_loop *loop, int64_t begin, int64_t end)
             sums.residual = column_at(loop, loop->of.second, row, i);
             sums.sum = column_at(loop, loop->of.out, row, i);
             loop->rows->normalize(&norm, &rows);
-            loop->rows->add(loop->dtype, norm.width, &sums);
+            loop->rows->add(loop->dtype, norm.width, &sums, loop->is_streamed);
         }
     }
 }

@@ -24,7 +24,7 @@ static void round_step(const struct block *block, enum roped_dtype dtype,
                        float *z)
 {
     if (block->how->plan->rounds_sum && dtype != ROPED_F32)
-        cpu_round(block->how->rows, dtype, z, block->n);
+        block->how->rows->round(dtype, z, block->n);
 }
 
 static void load(const struct block *block, const struct term *term, float *to)

@@ -14,8 +14,9 @@ struct quantize_loop {
     const struct code_source *source;
     const struct roped_tensor *y;
     void *scales;
-    struct cpu_quotient divisor; /* of every element, where has_divisor */
-    bool has_divisor, is_streamed;
+    struct cpu_codes codes;
+    float divisor; /* of every element, where has_divisor */
+    bool has_divisor;
     _Atomic int32_t largest; /* of the tensor */
 };
 
@@ -30,51 +31,45 @@ struct part {
 static void load(const struct quantize_loop *loop, const struct part *part,
                  int64_t row)
 {
-    if (!part->is_kept)
-        loop->source->load(loop->source->of, row, part->first, part->n,
-                           part->x);
-}
-
-static void store(const struct quantize_loop *loop, const struct part *part,
-                  int64_t row)
-{
-    const struct roped_tensor *y = loop->y;
-    const struct code_rule *rule = &loop->plan->rule;
-    const enum code_element element = (enum code_element)rule->element;
-    const int64_t width = code_bytes(element, loop->plan->tiles.width);
-    const int64_t at =
-        row * cpu_stride(y, width) + code_bytes(element, part->first);
-    code_store(loop->rows, rule, cpu_at(y->data, at, 1), part->x, part->n,
-               loop->is_streamed);
+    if (part->is_kept)
+        return;
+    loop->source->load(loop->source->of, row, part->first, part->n, part->x);
+    cpu_pad(part->x, part->n);
 }
 
 static void find_largest(const struct quantize_loop *loop,
                          const struct part *part, int32_t *most)
 {
-    const int32_t bound = code_bound(&loop->plan->rule);
+    const bool counts_nan = code_counts_nan(&loop->plan->rule);
     for (int64_t row = part->row; row < part->row + part->n_rows; row++) {
         load(loop, part, row);
-        for (int64_t i = 0; i < part->n; i += part->tile) {
-            const int64_t n = cpu_smaller(part->n - i, part->tile);
-            int32_t *of_tile = most + i / part->tile;
-            *of_tile =
-                loop->rows->quantize->largest(part->x + i, n, bound, *of_tile);
-        }
+        loop->rows->quantize->largest(part->x, part->n, part->tile, counts_nan,
+                                      most);
     }
 }
 
 static void write_codes(const struct quantize_loop *loop,
-                        const struct part *part,
-                        const struct cpu_quotient *divisor)
+                        const struct part *part, const float *divisor)
 {
+    const struct roped_tensor *y = loop->y;
+    const int64_t width =
+                      code_bytes(loop->codes.element, loop->plan->tiles.width),
+                  first = code_bytes(loop->codes.element, part->first);
     for (int64_t row = part->row; row < part->row + part->n_rows; row++) {
         load(loop, part, row);
-        for (int64_t i = 0; i < part->n; i += part->tile)
-            loop->rows->quantize->divide(part->x + i,
-                                         cpu_smaller(part->n - i, part->tile),
-                                         divisor[i / part->tile]);
-        store(loop, part, row);
+        loop->rows->quantize->encode(
+            &loop->codes,
+            cpu_at(y->data, row * cpu_stride(y, width) + first, 1), part->x,
+            part->n, part->tile, divisor);
     }
+}
+
+static void store_scales(const struct quantize_loop *loop, const int32_t *most,
+                         int64_t n, int64_t strip, int64_t tile, float *divisor)
+{
+    const struct code_scales to = {&loop->plan->tiles, loop->scales, strip,
+                                   tile};
+    code_scales_store(loop->rows, &loop->plan->rule, most, n, &to, divisor);
 }
 
 /* A block of columns, as wide as there are. */
@@ -94,12 +89,11 @@ static void quantize_tiles(const struct quantize_loop *loop, int64_t strip,
     part.tile = tiles->tile_width;
     while (next_part(loop, &part)) {
         int32_t most[CPU_MOST_TILES] = {0};
-        struct cpu_quotient divisor[CPU_MOST_TILES];
+        float divisor[CPU_MOST_TILES];
+        const int64_t n = cpu_ceil_div(part.n, part.tile);
         find_largest(loop, &part, most);
-        for (int64_t i = 0; i * part.tile < part.n; i++)
-            divisor[i] =
-                code_scale_store(&loop->plan->rule, most[i], loop->scales,
-                                 code_scale_at(tiles, strip, tile++));
+        store_scales(loop, most, n, strip, tile, divisor);
+        tile += n;
         part.is_kept = part.n_rows == 1;
         write_codes(loop, &part, divisor);
         part.is_kept = false;
@@ -112,15 +106,14 @@ static void quantize_whole(const struct quantize_loop *loop, int64_t strip,
 {
     enum { KEPT = 8 * CPU_BLOCK };
     const struct quantize_plan *plan = loop->plan;
-    const int64_t at = code_scale_at(&plan->tiles, strip, 0);
     const bool keeps = part.n_rows == 1 && plan->tiles.width <= KEPT;
     float x[KEPT];
     struct part begin = part;
     int32_t most = 0;
+    float divisor;
     for (part.x = x; next_part(loop, &part); part.x += keeps ? part.n : 0)
         find_largest(loop, &part, &most);
-    const struct cpu_quotient divisor =
-        code_scale_store(&plan->rule, most, loop->scales, at);
+    store_scales(loop, &most, 1, strip, 0, &divisor);
     begin.is_kept = keeps;
     for (begin.x = x; next_part(loop, &begin); begin.x += keeps ? begin.n : 0)
         write_codes(loop, &begin, &divisor);
@@ -166,14 +159,18 @@ static struct quantize_loop loop_of(const struct cpu_rows *rows,
                                     const struct code_target *to,
                                     const struct code_source *source)
 {
-    return (struct quantize_loop){.rows = rows,
-                                  .plan = to->plan,
-                                  .source = source,
-                                  .y = to->y,
-                                  .scales = to->scales->data,
-                                  .divisor = {1, to->plan->dequant_scale},
-                                  .has_divisor = !to->plan->dynamic,
-                                  .is_streamed = to->is_streamed};
+    const struct code_rule *rule = &to->plan->rule;
+    return (struct quantize_loop){
+        .rows = rows,
+        .plan = to->plan,
+        .source = source,
+        .y = to->y,
+        .scales = to->scales->data,
+        .codes = {(enum code_element)rule->element,
+                  rule->scale == CODE_SCALE_E4M3 ? rule->global_scale : 1,
+                  rule->least_code, to->is_streamed},
+        .divisor = to->plan->dequant_scale,
+        .has_divisor = !to->plan->dynamic};
 }
 
 void code_quantize_rows(const struct cpu_rows *rows,
@@ -197,8 +194,8 @@ void code_quantize(const struct quantize_plan *plan,
     struct quantize_loop loop = loop_of(queue->backend->rows, &to, source);
     if (plan->is_tensor) {
         cpu_for(queue, bytes, tiles->n_rows, find_in_rows, &loop);
-        loop.divisor =
-            code_scale_store(&plan->rule, loop.largest, loop.scales, 0);
+        const int32_t largest = loop.largest;
+        store_scales(&loop, &largest, 1, 0, 0, &loop.divisor);
         loop.has_divisor = true;
     }
     if (plan->dynamic)

@@ -18,7 +18,5 @@ enum roped_status roped_cpu_rmsnorm_quantize(const struct roped_call *call,
         .quantize = plan,
         .scales = &call->out[RMSNORM_QUANTIZE_SCALES],
     };
-    (void)err;
-    cpu_norm_rows(&norm, call, queue);
-    return ROPED_OK;
+    return cpu_norm_sums(&norm, call, queue, err);
 }

@@ -133,6 +133,14 @@ struct cpu_scales {
     int64_t row, group;
 };
 
+/* How values of a row become their norm as floats: rounded to a type behind
+ * either product, or not. */
+struct cpu_normal {
+    enum roped_dtype from, type;
+    bool rounds_product, rounds_result;
+    float s;
+};
+
 struct cpu_rows {
     const char *name; /* "avx512" */
 
@@ -143,6 +151,13 @@ struct cpu_rows {
     /* to[i] = value of from[i]; F32, F16, BF16 */
     void (*widen)(enum roped_dtype dtype, float *to, const void *from,
                   int64_t n);
+
+    /* x[i] rounded to F16 or BF16, and back */
+    void (*round)(enum roped_dtype dtype, float *x, int64_t n);
+
+    /* to[i] = x[i] * s * weight[i]; to may be x */
+    void (*normal)(const struct cpu_normal *how, float *to, const void *x,
+                   const float *weight, int64_t n);
 
     /* x[i] *= scale */
     void (*scale)(float *x, float scale, int64_t n);
@@ -178,9 +193,10 @@ struct cpu_rows {
                               const struct cpu_norm_rows *rows, float eps,
                               float *s, struct cpu_mean *mean);
 
-    /* Writes sum alone, of rows of width elements. It may be x or residual. */
+    /* Writes sum alone, of rows of width elements. It may be x or residual, if
+     * it is not streamed. */
     void (*add)(enum roped_dtype dtype, int64_t width,
-                const struct cpu_norm_rows *rows);
+                const struct cpu_norm_rows *rows, bool is_streamed);
 
     /* w[i] = bias + weight[i]; dtype as cpu_norm's weight_dtype. w has room for
      * n rounded up to CPU_WEIGHTS. */

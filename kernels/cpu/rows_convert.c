@@ -1,5 +1,6 @@
 /*
- * rows_convert.c - rows as they are, in another type.
+ * rows_convert.c - rows as they are, in another type, and their norms as
+ * floats.
  */
 #include "cpu/rows_isa.h"
 
@@ -92,4 +93,65 @@ void ISA(cpu_widen)(enum roped_dtype dtype, float *to, const void *from,
         widen_row(ROPED_BF16, to, from, n);
     else
         memcpy(to, from, (size_t)n * sizeof *to);
+}
+
+/* Of any values, no results of arithmetic. */
+INLINE void round_row(enum roped_dtype dtype, float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += BLOCK) {
+        const int64_t part = n - i < BLOCK ? n - i : BLOCK;
+        const block z = load(ROPED_F32, HALVES, x + i, part);
+        const block y = dtype == ROPED_F16 ? widen_f16(narrow_f16(z))
+                                           : widen_bf16(narrow_bf16(z));
+        store(ROPED_F32, HALVES, x + i, y, 1, part, false);
+    }
+}
+
+void ISA(cpu_round)(enum roped_dtype dtype, float *x, int64_t n)
+{
+    if (dtype == ROPED_F16)
+        round_row(ROPED_F16, x, n);
+    else
+        round_row(ROPED_BF16, x, n);
+}
+
+/* type is that of roundings, or F32 where there is none. */
+INLINE void normal_row(enum roped_dtype from, enum roped_dtype type,
+                       const struct cpu_normal *how, float *to, const void *x,
+                       const float *weight, int64_t n)
+{
+    const vfloat s = splat(how->s);
+    const bool rounds_product = how->rounds_product;
+    const bool rounds_result = how->rounds_result;
+    for (int64_t i = 0; i < n; i += BLOCK) {
+        const int64_t part = n - i < BLOCK ? n - i : BLOCK;
+        block z = times(load(from, HALVES, at(from, x, i), part), s);
+        if (rounds_product)
+            z = round_to(type, z);
+        z = product(z, load(ROPED_F32, HALVES, weight + i, part));
+        if (rounds_result)
+            z = round_to(type, z);
+        store(ROPED_F32, HALVES, to + i, z, 1, part, false);
+    }
+}
+
+void ISA(cpu_normal)(const struct cpu_normal *how, float *to, const void *x,
+                     const float *weight, int64_t n)
+{
+    const bool rounds = how->rounds_product || how->rounds_result;
+    const enum roped_dtype type = rounds ? how->type : ROPED_F32;
+    if (how->from == ROPED_F16 && type == ROPED_F16)
+        normal_row(ROPED_F16, ROPED_F16, how, to, x, weight, n);
+    else if (how->from == ROPED_F16)
+        normal_row(ROPED_F16, ROPED_F32, how, to, x, weight, n);
+    else if (how->from == ROPED_BF16 && type == ROPED_BF16)
+        normal_row(ROPED_BF16, ROPED_BF16, how, to, x, weight, n);
+    else if (how->from == ROPED_BF16)
+        normal_row(ROPED_BF16, ROPED_F32, how, to, x, weight, n);
+    else if (type == ROPED_F16)
+        normal_row(ROPED_F32, ROPED_F16, how, to, x, weight, n);
+    else if (type == ROPED_BF16)
+        normal_row(ROPED_F32, ROPED_BF16, how, to, x, weight, n);
+    else
+        normal_row(ROPED_F32, ROPED_F32, how, to, x, weight, n);
 }

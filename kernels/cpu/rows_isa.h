@@ -30,8 +30,11 @@ void ISA(cpu_inverse_rms)(enum roped_dtype dtype, int64_t width,
 void ISA(cpu_inverse_deviation)(enum roped_dtype dtype, int64_t width,
                                 const struct cpu_norm_rows *rows, float eps,
                                 float *s, struct cpu_mean *mean);
+void ISA(cpu_round)(enum roped_dtype dtype, float *x, int64_t n);
+void ISA(cpu_normal)(const struct cpu_normal *how, float *to, const void *x,
+                     const float *weight, int64_t n);
 void ISA(cpu_add)(enum roped_dtype dtype, int64_t width,
-                  const struct cpu_norm_rows *rows);
+                  const struct cpu_norm_rows *rows, bool is_streamed);
 void ISA(cpu_fill_weight)(enum roped_dtype dtype, float *w, const void *weight,
                           float bias, int64_t n);
 void ISA(cpu_normalize)(const struct cpu_norm *norm,

@@ -150,7 +150,7 @@ void ISA(cpu_inverse_rms)(enum roped_dtype dtype, int64_t width,
 /* ------------------------------------------------------------------- sums */
 
 INLINE void add_rows(enum roped_dtype dtype, int64_t width,
-                     const struct cpu_norm_rows *some)
+                     const struct cpu_norm_rows *some, bool may_stream)
 {
     const struct cpu_norm_rows rows = *some; /* which no store can change */
     const enum order order = order_of(dtype);
@@ -159,26 +159,28 @@ INLINE void add_rows(enum roped_dtype dtype, int64_t width,
         const struct source next =
             source_at(dtype, &rows, row + rows.n, 0, true);
         void *sum = place(dtype, rows.sum, row * rows.stride.sum);
+        const bool is_streamed = may_stream && is_aligned(dtype, sum, 0) &&
+                                 is_aligned(dtype, NULL, width);
         for (int64_t i = 0; i < width; i += BLOCK) {
             const int64_t n = width - i < BLOCK ? width - i : BLOCK;
             const block z = load_source(dtype, order, from, i, n, true);
             prefetch_next(dtype, next, i, width, true);
-            store(dtype, order, place(dtype, sum, i), z, 1, n, false);
+            store(dtype, order, place(dtype, sum, i), z, 1, n, is_streamed);
         }
     }
 }
 
 void ISA(cpu_add)(enum roped_dtype dtype, int64_t width,
-                  const struct cpu_norm_rows *rows)
+                  const struct cpu_norm_rows *rows, bool is_streamed)
 {
     const struct cpu_norm norm = {.width = width};
     const struct cpu_norm_rows own = with_strides(&norm, rows);
     if (dtype == ROPED_F16)
-        add_rows(ROPED_F16, width, &own);
+        add_rows(ROPED_F16, width, &own, is_streamed);
     else if (dtype == ROPED_BF16)
-        add_rows(ROPED_BF16, width, &own);
+        add_rows(ROPED_BF16, width, &own, is_streamed);
     else
-        add_rows(ROPED_F32, width, &own);
+        add_rows(ROPED_F32, width, &own, is_streamed);
 }
 
 /* ---------------------------------------------------------------- weights */

@@ -160,6 +160,7 @@ const struct bench_row bench_rows[] = {
     {"rmsnorm_quantize bf16 e4m3 by 32 65536x4096", "rmsnorm_quantize", BF16, "rows=65536 h=4096", "weight", "dynamic=true&group_size=32"},
     {"rmsnorm_quantize bf16 e4m3 by 16 65536x4096", "rmsnorm_quantize", BF16, "rows=65536 h=4096", "weight", "dynamic=true&group_size=16"},
     {"rmsnorm_quantize bf16 e4m3 dynamic 65536x4096 rounded as vLLM", "rmsnorm_quantize", BF16, "rows=65536 h=4096", "weight", "dynamic=true&rounding=type"},
+    {"rmsnorm_quantize bf16 e4m3 powers of two 65536x4096", "rmsnorm_quantize", BF16, "rows=65536 h=4096", "weight", "dynamic=true&scale_rounding=power_of_two"},
     {"rmsnorm_quantize bf16 int8 1x4096", "rmsnorm_quantize", BF16, "rows=1 h=4096", "weight", "dynamic=true&output_dtype=int8"},
     {"rmsnorm_quantize bf16 int8 64x4096", "rmsnorm_quantize", BF16, "rows=64 h=4096", "weight", "dynamic=true&output_dtype=int8"},
     {"rmsnorm_quantize bf16 int8 65536x4096", "rmsnorm_quantize", BF16, "rows=65536 h=4096", "weight", "dynamic=true&output_dtype=int8"},
