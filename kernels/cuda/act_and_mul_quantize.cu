@@ -109,7 +109,8 @@ struct tile_packet {
     }
 };
 
-// A row in the registers of a block of threads, or of a cluster's blocks of a part each.
+// A row in the registers of a block of threads, or of a cluster's blocks of a part each; of rows
+// that a warp takes, a block has several.
 template <typename T, int kVecs>
 static __global__ void __launch_bounds__(kMostThreads, kVecs <= 4 ? 2 : 1)
     row_kernel(const __grid_constant__ coded_args args)
@@ -118,7 +119,8 @@ static __global__ void __launch_bounds__(kMostThreads, kVecs <= 4 ? 2 : 1)
     constexpr int kVec = kVecOf<T>;
     const quantize_args &codes = args.codes;
     const code_rule rule = rule_of<CODE_SCALE_F32>(codes);
-    const int64_t row = blockIdx.x, step = blockDim.x * kVec;
+    const int64_t row = (int64_t)blockIdx.x * blockDim.y + threadIdx.y, step = blockDim.x * kVec;
+    const int64_t width = row < codes.n_rows ? codes.width : 0;
     const int64_t first = blockIdx.y * kVecs * step + threadIdx.x * kVec;
     __shared__ float shared[32], of_part;
     typename S::template operands<kVec> raw[kVecs];
@@ -129,25 +131,25 @@ static __global__ void __launch_bounds__(kMostThreads, kVecs <= 4 ? 2 : 1)
 #pragma unroll
     for (int v = 0; v < kVecs; v++) {
         raw[v] = S::template none<kVec>();
-        if (first + v * step < codes.width)
+        if (first + v * step < width)
             raw[v] = S::template load<kVec>(args, {from.gate + v * step, from.up + v * step});
     }
 #pragma unroll
     for (int v = 0; v < kVecs; v++) {
         S::template values<kVec>(args, raw[v], x[v]);
-        if (first + v * step < codes.width)
+        if (first + v * step < width)
             largest = fmaxf(largest, largest_of(rule, x[v]));
     }
     largest = largest_in_group(largest, shared, blockDim.x);
     if (gridDim.y > 1)
         largest = largest_in_cluster(largest, &of_part);
     const code_scale_made scale = make_scale(rule, largest);
-    if (threadIdx.x == 0 && blockIdx.y == 0)
+    if (threadIdx.x == 0 && blockIdx.y == 0 && width > 0)
         store_scale(rule, codes.scales, scale_at(codes.scales, row, 0), scale);
     const code_divisor divisor = scale.divisor;
 #pragma unroll
     for (int v = 0; v < kVecs; v++)
-        if (first + v * step < codes.width)
+        if (first + v * step < width)
             store_codes(rule, codes.y + row * codes.y_stride + first + v * step, x[v], divisor);
 }
 
@@ -242,7 +244,7 @@ static enum roped_status launch_tiles(coded_args args, struct roped_queue *queue
 static int parts_of_row(int64_t n_rows, int64_t packets, const struct roped_queue *queue)
 {
     int parts = 1;
-    while (queue->can_overlap && parts < 8 && packets >= 128 * parts &&
+    while (queue->can_overlap && parts < 8 && packets >= 256 * parts &&
            2 * parts * n_rows <= queue->n_multiprocessors)
         parts *= 2;
     return parts;
@@ -264,8 +266,9 @@ static enum roped_status launch_row(const coded_args &args, struct roped_queue *
             vecs *= 2;
         }
     const int64_t threads = blocks_of(blocks_of(packets, vecs), 32) * 32;
-    return start(queue, kernel, dim3((unsigned)threads), args.codes.n_rows, dim3(1, parts), args,
-                 err, 0, parts > 1);
+    const unsigned rows = threads == 32 && parts == 1 ? kThreads / 32 : 1;
+    return start(queue, kernel, dim3((unsigned)threads, rows), blocks_of(args.codes.n_rows, rows),
+                 dim3(1, parts), args, err, 0, parts > 1);
 }
 
 template <typename T, bool kIsPlain>

@@ -60,15 +60,22 @@ __device__ __forceinline__ bool place_of(const quantize_args &codes, int v, int6
         *row = strip * kSide + i / (kSide / kVec);
         *column = tile * kSide + i % (kSide / kVec) * kVec;
     } else {
-        *row = blockIdx.x;
+        *row = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
         *column = (int64_t)i * kVec;
     }
     return *row < codes.n_rows && *column < codes.width;
 }
 
-// A tile in the registers of a block of threads.
+// Threads of a row that have so many packets each, at most: the widest rows take all that there
+// are.
+constexpr int most_threads(int packets)
+{
+    return packets < 8 ? kMostThreads : 2 * kMostThreads;
+}
+
+// A tile in the registers of a block of threads; of rows that a warp takes, a block has several.
 template <typename T, int kVecs, bool kIsBlock>
-static __global__ void __launch_bounds__(kMostThreads)
+static __global__ void __launch_bounds__(kIsBlock ? kMostThreads : most_threads(kVecs))
     tile_kernel(const __grid_constant__ rows_args args)
 {
     constexpr int kVec = kVecOf<T>;
@@ -92,9 +99,9 @@ static __global__ void __launch_bounds__(kMostThreads)
     }
     largest = largest_in_group(largest, shared, blockDim.x);
     code_scale_made scale = make_scale(rule, largest);
-    if (threadIdx.x == 0)
-        store_scale(rule, codes.scales, kIsBlock ? blockIdx.x : blockIdx.x * codes.scales.row,
-                    scale);
+    place_of<T, kIsBlock>(codes, 0, &row, &column);
+    if (threadIdx.x == 0 && row < codes.n_rows)
+        store_scale(rule, codes.scales, kIsBlock ? blockIdx.x : row * codes.scales.row, scale);
     code_divisor divisor = scale.divisor;
 #pragma unroll
     for (int v = 0; v < kVecs; v++) {
@@ -154,20 +161,24 @@ static __global__ void __launch_bounds__(kThreads)
 
 // ------------------------------------------------------------------------------------ launches
 
-// Rows in registers: as few packets a thread as there are threads for.
+// Rows in registers: as few packets a thread as there are threads for. A warp takes a narrow one.
 template <typename T>
 static enum roped_status launch_rows(const rows_args &args, struct roped_queue *queue,
                                      struct roped_error *err)
 {
     const int64_t packets = args.codes.width / kVecOf<T>;
-    int threads = 32;
+    unsigned threads = 32;
     while (threads < kMostThreads && threads * 4 < packets)
         threads *= 2;
     kernel_fn<rows_args> *kernel = packets <= threads       ? tile_kernel<T, 1, false>
                                    : packets <= 2 * threads ? tile_kernel<T, 2, false>
                                    : packets <= 4 * threads ? tile_kernel<T, 4, false>
                                                             : tile_kernel<T, 8, false>;
-    return start(queue, kernel, dim3(threads), args.codes.n_rows, dim3(1), args, err);
+    if (packets > 4 * threads)
+        threads = (unsigned)blocks_of(packets, 8 * 32) * 32;
+    const unsigned rows = threads == 32 ? kThreads / 32 : 1;
+    return start(queue, kernel, dim3(threads, rows), blocks_of(args.codes.n_rows, rows), dim3(1),
+                 args, err);
 }
 
 template <typename T>
@@ -191,7 +202,7 @@ static enum roped_status launch(const rows_args &args, struct roped_queue *queue
     if (in_tiles && codes.tile_rows > 1)
         return start(queue, tile_kernel<T, kSide * kSide / kVec / kThreads, true>, dim3(kThreads),
                      blocks_of(codes.n_rows, kSide) * codes.n_tiles, dim3(1), args, err);
-    if (in_tiles && is_row && codes.width <= 8 * kMostThreads * kVec)
+    if (in_tiles && is_row && codes.width <= 8 * most_threads(8) * kVec)
         return launch_rows<T>(args, queue, err);
     if (is_packed && !(is_number && is_row))
         return launch_packets<rows_of<T>>(args, queue, err);

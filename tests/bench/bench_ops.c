@@ -496,7 +496,8 @@ static int run_sweep(struct bench *bench, const struct options *options)
     sweep(options->seed, run_swept, &run);
     if (run.n)
         qsort(run.results, (size_t)run.n, sizeof *run.results, by_share);
-    print_shares(&run);
+    if (!run.options->is_list)
+        print_shares(&run);
     free(run.results);
     return run.n_missed;
 }
@@ -568,12 +569,14 @@ int main(int argc, char **argv)
     bench.timing = timing_open(options.backend, options.n_threads);
     if (options.is_cpu_time)
         timing_use_cpu_time(bench.timing);
-    printf("%-42s %12s %11s %12s  %5s  goal\n", "row", "operator", "copy",
-           "rate", "share");
+    if (!options.is_list)
+        printf("%-42s %12s %11s %12s  %5s  goal\n", "row", "operator", "copy",
+               "rate", "share");
     int n_missed = options.is_sizes   ? run_sizes(&bench, &options)
                    : options.is_sweep ? run_sweep(&bench, &options)
                                       : run_rows(&bench, &options);
-    printf("%d goals missed\n", n_missed);
+    if (!options.is_list)
+        printf("%d goals missed\n", n_missed);
     if (options.json)
         fclose(options.json);
     timing_close(bench.timing);
