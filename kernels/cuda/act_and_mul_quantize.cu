@@ -119,8 +119,10 @@ static __global__ void __launch_bounds__(kMostThreads, kVecs <= 4 ? 2 : 1)
     constexpr int kVec = kVecOf<T>;
     const quantize_args &codes = args.codes;
     const code_rule rule = rule_of<CODE_SCALE_F32>(codes);
-    const int64_t row = (int64_t)blockIdx.x * blockDim.y + threadIdx.y, step = blockDim.x * kVec;
-    const int64_t width = row < codes.n_rows ? codes.width : 0;
+    constexpr bool kMayShare = kVecs == 1; // a block has several rows
+    const int64_t row = kMayShare ? (int64_t)blockIdx.x * blockDim.y + threadIdx.y : blockIdx.x;
+    const int64_t step = blockDim.x * kVec;
+    const bool is_there = !kMayShare || row < codes.n_rows;
     const int64_t first = blockIdx.y * kVecs * step + threadIdx.x * kVec;
     __shared__ float shared[32], of_part;
     typename S::template operands<kVec> raw[kVecs];
@@ -131,25 +133,25 @@ static __global__ void __launch_bounds__(kMostThreads, kVecs <= 4 ? 2 : 1)
 #pragma unroll
     for (int v = 0; v < kVecs; v++) {
         raw[v] = S::template none<kVec>();
-        if (first + v * step < width)
+        if (is_there && first + v * step < codes.width)
             raw[v] = S::template load<kVec>(args, {from.gate + v * step, from.up + v * step});
     }
 #pragma unroll
     for (int v = 0; v < kVecs; v++) {
         S::template values<kVec>(args, raw[v], x[v]);
-        if (first + v * step < width)
+        if (is_there && first + v * step < codes.width)
             largest = fmaxf(largest, largest_of(rule, x[v]));
     }
     largest = largest_in_group(largest, shared, blockDim.x);
     if (gridDim.y > 1)
         largest = largest_in_cluster(largest, &of_part);
     const code_scale_made scale = make_scale(rule, largest);
-    if (threadIdx.x == 0 && blockIdx.y == 0 && width > 0)
+    if (threadIdx.x == 0 && blockIdx.y == 0 && is_there)
         store_scale(rule, codes.scales, scale_at(codes.scales, row, 0), scale);
     const code_divisor divisor = scale.divisor;
 #pragma unroll
     for (int v = 0; v < kVecs; v++)
-        if (first + v * step < width)
+        if (is_there && first + v * step < codes.width)
             store_codes(rule, codes.y + row * codes.y_stride + first + v * step, x[v], divisor);
 }
 
