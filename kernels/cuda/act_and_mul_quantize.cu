@@ -242,11 +242,11 @@ static enum roped_status launch_tiles(coded_args args, struct roped_queue *queue
 }
 
 // Parts of a row that multiprocessors have room for, if there are fewer rows: the activations of
-// more than a packet for each thread keep one busy for longer than a part waits for the others.
+// more than two packets for each thread keep one busy for longer than a part waits for the others.
 static int parts_of_row(int64_t n_rows, int64_t packets, const struct roped_queue *queue)
 {
     int parts = 1;
-    if (!queue->can_overlap || packets <= kMostThreads)
+    if (!queue->can_overlap || packets <= 2 * kMostThreads)
         return 1;
     while (parts < 8 && packets >= 256 * parts && 2 * parts * n_rows <= queue->n_multiprocessors)
         parts *= 2;
