@@ -237,7 +237,9 @@ static void judge_xielu(struct reference_judge *judge,
         double curve = x > 0 ? by.alpha_p * x * x
                              : by.alpha_n * expm1(x > by.eps ? by.eps : x);
         double line = (x > 0 ? by.slope : by.slope - by.alpha_n) * x;
-        exact = in_range(curve + line);
+        /* Inf stays Inf without a slope, too */
+        exact =
+            in_range(x > 0 ? x * (by.alpha_p * x + by.slope) : curve + line);
         scale = fabs(curve) + fabs(line);
     }
     judge_float(judge, y, i, exact, isfinite(scale) ? scale : 0, "y");

@@ -81,10 +81,10 @@ def test_a_peer(line):
 
 
 def test_every_row_has_a_peer():
-    """But those of operators without one, and heads in another layout."""
+    """But those of operators without one, heads in another layout, and scales of FP8 that are powers of two."""
     others = [line for line in LINES if not peers.knows(peers.Row(line)) and line["op"] not in WITHOUT]
     assert {line["params"] for line in others} == {
-        "angles=compute&layout=bsd", "style=gptj&angles=compute&layout=bsd",
+        "angles=compute&layout=bsd", "style=gptj&angles=compute&layout=bsd", "dynamic=true&scale_rounding=power_of_two",
     }  # fmt: skip
 
 
