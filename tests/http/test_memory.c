@@ -204,9 +204,7 @@ TEST(documents_of_many_values_leave_nothing_behind)
     pause_seconds(3);
     for (int i = 0; i < 40 && look().resident > 40.0 * MIB; i++)
         pause_seconds(0.25); /* a machine that has more to do */
-    /* Of eight trees with 280 MiB glibc's heaps were seen to keep pieces of up
-     * to 50 MiB where five of these tests ran at once, mostly of 15. */
-    expect_no_more_than_held("after the documents", 64.0 * MIB);
+    expect_no_more_than_held("after the documents", 40.0 * MIB);
     CHECK(server_stop(&server));
 }
 
