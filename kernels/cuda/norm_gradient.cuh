@@ -8,11 +8,14 @@
 //
 // Vectors of 16 bytes go round the threads of a row, which are as many whole warps as it needs.
 // Rows of up to 1,024 vectors are in registers while they are summed and written, wider ones in
-// shared memory, or, where that has no room, they are read again. So are rows of more than 16,384
-// elements, whose sums are in memory from the start.
+// shared memory, or, where that has no room, they are read again. Where each row has a block of its
+// own, its kernel has neither a ring nor sums over rows: code that runs once is waited for.
+// Rows of more than 16,384 elements, and those that 16 bytes do not divide, are read again for each
+// sum, a vector of a thread at a time, and their columns' sums are added in shared memory.
 //
-// The number of blocks, and what each of their threads adds, follow from the shape alone: the same
-// bits from run to run, from device to device, and at any address.
+// The number of blocks, and what each of their threads adds, follow from the shape, and from
+// whether 16 bytes divide addresses and rows: the same bits from run to run and from device to
+// device. grad_x has the same at any address.
 #pragma once
 
 extern "C" {
@@ -26,6 +29,21 @@ constexpr int kRowsInRegisters = 16; // added there, before their sum is added t
 
 // ------------------------------------------------------------------------------------ column sums
 
+// n elements of another type, in accesses of 16 or 8 bytes.
+template <typename T, int n>
+__device__ __forceinline__ void store_vector(T *to, const float (&x)[n])
+{
+    constexpr int kOfStore = n < kVecOf<T> ? n : kVecOf<T>;
+#pragma unroll
+    for (int i = 0; i < n; i += kOfStore) {
+        float some[kOfStore];
+#pragma unroll
+        for (int j = 0; j < kOfStore; j++)
+            some[j] = x[i + j];
+        store_floats<T>(to + i, some);
+    }
+}
+
 __device__ __forceinline__ void store_as(int dtype, void *to, int64_t i, float x)
 {
     if (dtype == ROPED_F16)
@@ -36,20 +54,31 @@ __device__ __forceinline__ void store_as(int dtype, void *to, int64_t i, float x
         static_cast<float *>(to)[i] = x;
 }
 
+// function(NULL of the sums' type).
+template <typename F>
+__device__ __forceinline__ void with_sum_type(const norm_gradient_args &args, const F &function)
+{
+    if (args.sum_dtype == ROPED_F16)
+        function(static_cast<__half *>(nullptr));
+    else if (args.sum_dtype == ROPED_BF16)
+        function(static_cast<__nv_bfloat16 *>(nullptr));
+    else
+        function(static_cast<float *>(nullptr));
+}
+
 // What a block leaves of a sum: the result, or one of the partial ones.
 template <typename C>
 __device__ __forceinline__ void store_sums(const norm_gradient_args &args, int place,
                                            int64_t column, int n, const float (&x)[C::kVec])
 {
-    using T = typename C::T;
     if (args.partial) {
         int64_t at = ((int64_t)blockIdx.x * args.n_sums + place) * args.sum_pitch + column;
-#pragma unroll
-        for (int i = 0; i < C::kVec; i += 4)
-            *reinterpret_cast<float4 *>(args.partial + at + i) =
-                make_float4(x[i], x[i + 1], x[i + 2], x[i + 3]);
-    } else if (C::kAligned && args.sum_dtype == kDtypeOf<T>) {
-        store_floats<T>(static_cast<T *>(args.sum_to[place]) + column, x);
+        store_vector<float>(args.partial + at, x);
+    } else if (C::kAligned) {
+        with_sum_type(args, [&](auto *type) {
+            using S = std::remove_pointer_t<decltype(type)>;
+            store_vector<S>(static_cast<S *>(args.sum_to[place]) + column, x);
+        });
     } else {
 #pragma unroll
         for (int i = 0; i < C::kVec; i++)
@@ -81,16 +110,17 @@ struct column_sums {
     __device__ __forceinline__ void put_down(bool is_first, bool is_last)
     {
 #pragma unroll
-        for (int s = 0; s < C::kSums; s++) {
+        for (int v = 0; v < C::kVectors; v++)
+            if (place.column(v) < args.hidden)
+                put_down_vectors(v, place.column(v), is_first, is_last && C::kGroups == 1);
+    }
+    __device__ __forceinline__ void put_down_vectors(int v, int64_t column, bool is_first,
+                                                     bool is_result)
+    {
 #pragma unroll
-            for (int v = 0; v < C::kVectors; v++) {
-                int column = place.column(v);
-                if (args.sum_place[s] < 0 || column >= args.hidden)
-                    continue;
-                put_down_vector(some[s][v], args.sum_place[s], column, is_first,
-                                is_last && C::kGroups == 1);
-            }
-        }
+        for (int s = 0; s < C::kSums; s++)
+            if (args.sum_place[s] >= 0)
+                put_down_vector(some[s][v], args.sum_place[s], column, is_first, is_result);
     }
     __device__ __forceinline__ void put_down_vector(float (&x)[C::kVec], int sum, int64_t column,
                                                     bool is_first, bool is_result)
@@ -234,40 +264,75 @@ static __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
         add_groups<C>(args, all - place.group * args.n_sums * args.sum_pitch);
 }
 
-// The widest rows. Only the thread that has a column reads and writes its partial sum.
+// Rows of any width, at any address, which are read again for each of their sums. What the columns'
+// sums have of a vector is added at once.
 template <typename C>
 static __global__ void __launch_bounds__(C::kBlock)
-    wide_norm_gradient_kernel(const __grid_constant__ struct norm_gradient_args args)
+    any_norm_gradient_kernel(const __grid_constant__ struct norm_gradient_args args)
 {
     using T = typename C::T;
+    extern __shared__ uint4 memory[];
     __shared__ gradient_exchange<C> exchange;
     let_next_start();
     exchange.clear();
     wait_for_previous();
-    float *partial = args.partial + blockIdx.x * args.n_sums * args.sum_pitch;
-    int parity = 0;
-    for (int64_t at = blockIdx.x; at < args.n_rows; at += gridDim.x, parity ^= 1) {
-        const row_in_memory<C> row{args, at, (int)threadIdx.x, C::kThreads};
+    const gradient_place<C> place;
+    float *all = args.partial + blockIdx.x * args.n_sums * args.sum_pitch;
+    column_sums<C> sums{args, place, args.sums_in_shared ? reinterpret_cast<float *>(memory) : all};
+    for (int64_t turn = 0; place.row(turn) < args.n_rows; turn++) {
+        const int64_t at = place.row(turn);
+        const row_in_memory<C> row{args, at, place.lane, place.threads};
         const T *residual = static_cast<const T *>(args.grad_residual);
         T *to = static_cast<T *>(args.grad_x) + at * args.grad_x_pitch;
-        const row_factors of = find_factors<C>(row, row, exchange, parity);
+        const row_factors of = find_factors<C>(row, row, exchange, (int)(turn % 2));
+        const bool is_last = place.row(turn + 1) >= args.n_rows;
         row.for_each([&](int, int64_t column, int n, auto &x, auto &g, auto &w) {
             float made[C::kVec] = {};
             if (residual)
                 unpack<T>(load_raw<C>(residual + at * args.grad_residual_pitch + column, n), made);
             descend<C>(of, x, g, w, made);
             store_row<C>(to + column, n, made);
-#pragma unroll
-            for (int i = 0; i < C::kVec * C::kSums; i++) {
-                constexpr int kVec = C::kVec;
-                int sum = args.sum_place[i / kVec];
-                float term = i < kVec ? g[i % kVec] * x[i % kVec] : g[i % kVec];
-                float *all = partial + sum * args.sum_pitch + column + i % kVec;
-                if (sum >= 0)
-                    *all = at == blockIdx.x ? term : *all + term;
-            }
+            sums.add(0, g, x);
+            sums.put_down_vectors(0, column, turn == 0, is_last);
         });
     }
+}
+
+// A row for each block.
+template <typename C>
+static __global__ void __launch_bounds__(C::kBlock)
+    only_norm_gradient_kernel(const __grid_constant__ struct norm_gradient_args args)
+{
+    using T = typename C::T;
+    __shared__ gradient_exchange<C> exchange;
+    let_next_start();
+    if constexpr (C::kWarps > 1)
+        exchange.clear();
+    wait_for_previous();
+    const only_row<C> row(args);
+    const T *residual = static_cast<const T *>(args.grad_residual);
+    uint4 before[C::kVectors] = {};
+    if (residual)
+#pragma unroll
+        for (int v = 0; v < C::kVectors; v++)
+            before[v] = load_raw<C>(residual + row.row * args.grad_residual_pitch + row.column(v),
+                                    row.left(v));
+    const row_in_memory<C> again{args, row.row, (int)threadIdx.x, (int)blockDim.x};
+    const row_factors of = find_factors<C>(row, again, exchange, 0);
+    T *to = static_cast<T *>(args.grad_x) + row.row * args.grad_x_pitch;
+    row.for_each([&](int v, int column, int n, auto &x, auto &g, auto &w) {
+        float made[C::kVec];
+        unpack<T>(before[v], made);
+        descend<C>(of, x, g, w, made);
+        store_row<C>(to + column, n, made);
+        if (C::kCentres && args.sum_place[C::kSums - 1] >= 0)
+            store_sums<C>(args, args.sum_place[C::kSums - 1], column, n, g);
+#pragma unroll
+        for (int i = 0; i < C::kVec; i++)
+            x[i] *= g[i];
+        if (args.sum_place[0] >= 0)
+            store_sums<C>(args, args.sum_place[0], column, n, x);
+    });
 }
 
 constexpr int kSumColumns = 32, kSumBatch = 8;
@@ -308,12 +373,16 @@ static __global__ void __launch_bounds__(kSumColumns *kSumLanes)
 
 // ------------------------------------------------------------------------------------ launch
 
-// Blocks that a multiprocessor is to have at once.
+// Blocks of so many threads that a multiprocessor is to have at once.
+static inline int64_t blocks_at_once(int64_t threads)
+{
+    int64_t blocks = 512 / threads;
+    return blocks < 1 ? 1 : blocks < 16 ? blocks : 16;
+}
 template <typename C>
 static int64_t blocks_at_once(int threads)
 {
-    int64_t blocks = C::kGroups > 1 ? C::kMinBlocks : 512 / threads;
-    return blocks < 1 ? 1 : blocks < 16 ? blocks : 16;
+    return C::kGroups > 1 ? C::kMinBlocks : blocks_at_once((int64_t)threads);
 }
 
 // How many blocks there are: as many as are at once, and have room for their partial sums. 0: one
@@ -323,19 +392,9 @@ static inline int64_t gradient_blocks(const struct norm_gradient_args *args, int
 {
     int64_t bytes = args->n_sums * args->sum_pitch * (int64_t)sizeof(float);
     int64_t most = kMultiprocessors * at_once;
-    if (bytes && ROPED_CUDA_SCRATCH_BYTES / bytes < most)
+    if (bytes && args->n_rows != 1 && ROPED_CUDA_SCRATCH_BYTES / bytes < most)
         most = ROPED_CUDA_SCRATCH_BYTES / bytes;
     return n_rows < most ? n_rows : most;
-}
-
-static inline enum roped_status with_partial(struct norm_gradient_args *args, int64_t n_blocks,
-                                             struct roped_queue *queue, struct roped_error *err)
-{
-    uint32_t *counters;
-    args->n_partial = (int32_t)n_blocks;
-    return roped_cuda_scratch(queue,
-                              n_blocks * args->n_sums * args->sum_pitch * (int64_t)sizeof(float), 1,
-                              &args->partial, &counters, err);
 }
 
 static inline enum roped_status sum_columns(const struct norm_gradient_args *args,
@@ -349,13 +408,39 @@ static inline enum roped_status sum_columns(const struct norm_gradient_args *arg
                  dim3(1), *args, err);
 }
 
-// What of a multiprocessor's shared memory the ring and the sums of a block get. Returns bytes.
+// Blocks of a kernel, and what adds their sums, unless there is one, which has room for its own.
+static inline enum roped_status start_blocks(kernel_fn<struct norm_gradient_args> *kernel,
+                                             struct norm_gradient_args args, int threads,
+                                             int64_t n_blocks, int64_t shared_bytes,
+                                             struct roped_queue *queue, struct roped_error *err)
+{
+    uint32_t *counters;
+    enum roped_status status = ROPED_OK;
+    const bool is_result = n_blocks == 1 && (args.n_rows == 1 || args.sums_in_shared);
+    args.n_partial = (int32_t)n_blocks;
+    if (args.n_sums && !is_result)
+        status = roped_cuda_scratch(
+            queue, n_blocks * args.n_sums * args.sum_pitch * (int64_t)sizeof(float), 1,
+            &args.partial, &counters, err);
+    if (!status && n_blocks > 0)
+        status = start(queue, kernel, dim3(threads), n_blocks, dim3(1), args, err, shared_bytes);
+    return status || !args.partial ? status : sum_columns(&args, queue, err);
+}
+
+// Bytes of a multiprocessor's shared memory for the rings and sums of one of its blocks.
+template <typename C>
+static int64_t room_of_block(int64_t blocks, const struct roped_queue *queue)
+{
+    const int64_t of_block = 1024 + (int64_t)sizeof(gradient_exchange<C>); // whatever it does
+    return queue->shared_bytes / blocks - of_block;
+}
+
+// What of it the ring and the sums get. Returns bytes.
 template <typename C>
 static int64_t share_memory(struct norm_gradient_args *args, int threads, int64_t turns,
                             const struct roped_queue *queue)
 {
-    const int64_t of_block = 1024 + (int64_t)sizeof(gradient_exchange<C>); // whatever it does
-    const int64_t room = queue->shared_bytes / blocks_at_once<C>(threads) - of_block;
+    const int64_t room = room_of_block<C>(blocks_at_once<C>(threads), queue);
     const int64_t stage = 2 * C::kVectors * threads * 16;
     const bool sums = args->n_sums && (C::kGroups > 1 || turns > kRowsInRegisters);
     int64_t bytes = sums ? C::kGroups * args->n_sums * args->sum_pitch * (int64_t)sizeof(float) : 0;
@@ -374,66 +459,87 @@ static enum roped_status launch_rows(struct norm_gradient_args args, struct rope
                                      struct roped_error *err)
 {
     const int64_t vectors = args.sum_pitch / C::kVec;
-    const int64_t warps = (vectors + 32 * C::kVectors - 1) / (32 * C::kVectors);
-    const int threads = C::kGroups > 1 ? C::kBlock : 32 * (int)warps;
-    const int64_t n_groups = (args.n_rows + C::kGroups - 1) / C::kGroups;
+    const int threads = C::kGroups > 1 ? C::kBlock : 32 * (int)blocks_of(vectors, 32 * C::kVectors);
+    const int64_t n_groups = blocks_of(args.n_rows, C::kGroups);
     const int64_t n_blocks = gradient_blocks(&args, n_groups, blocks_at_once<C>(threads));
-    enum roped_status status = ROPED_OK;
-    if (args.n_sums && n_blocks != 1)
-        status = with_partial(&args, n_blocks, queue, err);
-    if (!status && n_blocks > 0) {
-        const int64_t turns = (n_groups + n_blocks - 1) / n_blocks;
-        const int64_t bytes = share_memory<C>(&args, threads, turns, queue);
-        status = start(queue, norm_gradient_kernel<C>, dim3(threads), n_blocks, dim3(1), args, err,
-                       bytes);
-    }
-    return status || !args.partial ? status : sum_columns(&args, queue, err);
+    const int64_t turns = n_blocks ? blocks_of(n_groups, n_blocks) : 0;
+    const int64_t bytes = share_memory<C>(&args, threads, turns, queue);
+    return start_blocks(norm_gradient_kernel<C>, args, threads, n_blocks, bytes, queue, err);
+}
+
+// Threads and what they add are those of aligned rows of this width, so grad_x has the same bits.
+template <typename T>
+static int64_t threads_of_row(int64_t vectors)
+{
+    if (vectors <= 1024)
+        return 32 * blocks_of(vectors, 64);
+    return vectors <= (sizeof(T) == 4 ? 4096 : 2048) ? 32 * blocks_of(vectors, 128) : 1024;
 }
 
 template <typename C>
-static enum roped_status launch_wide(struct norm_gradient_args args, struct roped_queue *queue,
-                                     struct roped_error *err)
+static enum roped_status launch_any(struct norm_gradient_args args, struct roped_queue *queue,
+                                    struct roped_error *err)
 {
-    const int64_t n_blocks = gradient_blocks(&args, args.n_rows, 1);
+    const int64_t threads = threads_of_row<typename C::T>(args.sum_pitch / C::kVec);
+    const int64_t at_once = blocks_at_once(threads / 2); // a thread has one vector at a time
+    const int64_t n_blocks = gradient_blocks(&args, args.n_rows, at_once);
     if (n_blocks == 0 && args.n_rows > 0)
         return roped_fail(err, ROPED_TOO_LARGE,
                           "tensor 'x': %lld columns, expected at most %lld on this device",
                           (long long)args.hidden,
                           (long long)(ROPED_CUDA_SCRATCH_BYTES / sizeof(float) / args.n_sums));
-    enum roped_status status = ROPED_OK;
-    if (args.n_sums)
-        status = with_partial(&args, n_blocks, queue, err);
-    if (!status && n_blocks > 0)
-        status = start(queue, wide_norm_gradient_kernel<C>, dim3(C::kBlock), n_blocks, dim3(1),
-                       args, err);
-    return status || !args.n_sums ? status : sum_columns(&args, queue, err);
+    const int64_t bytes = args.n_sums * args.sum_pitch * (int64_t)sizeof(float);
+    args.sums_in_shared = n_blocks < args.n_rows && bytes <= room_of_block<C>(at_once, queue);
+    return start_blocks(any_norm_gradient_kernel<C>, args, (int)threads, n_blocks,
+                        args.sums_in_shared ? bytes : 0, queue, err);
 }
 
-// Addresses that 16 bytes do not divide are rare: rows of any width by one kind of kernel.
-template <typename T, bool kCentres, bool kRounds, bool kAligned>
-static enum roped_status launch_width(const struct norm_gradient_args &args,
-                                      struct roped_queue *queue, struct roped_error *err)
+// Has each row a block of its own that holds it in registers? Several narrow rows share one.
+template <typename T>
+static bool has_block_of_row(const struct norm_gradient_args &args)
+{
+    const int64_t vectors = args.sum_pitch / kVecOf<T>, warps = blocks_of(vectors, 64);
+    if (vectors > 1024 || args.n_rows == 1)
+        return vectors <= 1024;
+    return vectors > 32 &&
+           args.n_rows <= gradient_blocks(&args, args.n_rows, blocks_at_once(32 * warps));
+}
+
+template <typename T, bool kCentres, bool kRounds, int kThreads>
+static enum roped_status launch_only(const struct norm_gradient_args &args,
+                                     struct roped_queue *queue, struct roped_error *err)
+{
+    using C = gradient_config<T, kCentres, kRounds, true, kThreads, 2, true>;
+    const int64_t vectors = args.sum_pitch / C::kVec;
+    return start_blocks(only_norm_gradient_kernel<C>, args,
+                        32 * (int)blocks_of(vectors, 32 * C::kVectors), args.n_rows, 0, queue, err);
+}
+
+template <typename T, bool kCentres, bool kRounds>
+static enum roped_status launch_aligned(const struct norm_gradient_args &args,
+                                        struct roped_queue *queue, struct roped_error *err)
 {
     const int64_t vectors = args.sum_pitch / kVecOf<T>;
-    if constexpr (kAligned) {
-        if (vectors <= 16)
-            return launch_rows<gradient_config<T, kCentres, kRounds, true, 16, 1>>(args, queue,
-                                                                                   err);
-        if (vectors <= 32)
-            return launch_rows<gradient_config<T, kCentres, kRounds, true, 32, 1>>(args, queue,
-                                                                                   err);
-        if (vectors <= 1024)
-            return launch_rows<gradient_config<T, kCentres, kRounds, true, 512, 2>>(args, queue,
-                                                                                    err);
+    if (has_block_of_row<T>(args)) {
+        if (vectors <= 64)
+            return launch_only<T, kCentres, kRounds, 32>(args, queue, err);
+        if (vectors <= 256)
+            return launch_only<T, kCentres, kRounds, 128>(args, queue, err);
+        return launch_only<T, kCentres, kRounds, 512>(args, queue, err);
     }
+    if (vectors <= 16)
+        return launch_rows<gradient_config<T, kCentres, kRounds, true, 16, 1>>(args, queue, err);
+    if (vectors <= 32)
+        return launch_rows<gradient_config<T, kCentres, kRounds, true, 32, 1>>(args, queue, err);
+    if (vectors <= 1024)
+        return launch_rows<gradient_config<T, kCentres, kRounds, true, 512, 2>>(args, queue, err);
     if (vectors <= 2048)
-        return launch_rows<gradient_config<T, kCentres, kRounds, kAligned, 512, 4>>(args, queue,
-                                                                                    err);
-    if constexpr (kAligned && sizeof(T) == 4)
+        return launch_rows<gradient_config<T, kCentres, kRounds, true, 512, 4>>(args, queue, err);
+    if constexpr (sizeof(T) == 4)
         if (vectors <= 4096)
             return launch_rows<gradient_config<T, kCentres, kRounds, true, 1024, 4>>(args, queue,
                                                                                      err);
-    return launch_wide<gradient_config<T, kCentres, kRounds, kAligned, 1024, 1>>(args, queue, err);
+    return launch_any<gradient_config<T, kCentres, kRounds, true, 1024, 1>>(args, queue, err);
 }
 
 template <typename T, bool kCentres, bool kRounds>
@@ -444,8 +550,9 @@ static enum roped_status launch_gradient_of(const struct norm_gradient_args &arg
                                    args.grad_x, args.sum_to[0], args.sum_to[1]}) &&
                       are_vectors<T>({args.hidden, args.grad_y_pitch, args.x_pitch,
                                       args.grad_residual_pitch, args.grad_x_pitch});
-    return is_aligned ? launch_width<T, kCentres, kRounds, true>(args, queue, err)
-                      : launch_width<T, kCentres, kRounds, false>(args, queue, err);
+    if (is_aligned)
+        return launch_aligned<T, kCentres, kRounds>(args, queue, err);
+    return launch_any<gradient_config<T, kCentres, kRounds, false, 1024, 1>>(args, queue, err);
 }
 
 // The call's tensors; biases and their gradients, which a norm that is not centred does not have,

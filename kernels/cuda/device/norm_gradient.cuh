@@ -39,18 +39,18 @@ constexpr int kDtypeOf = std::is_same<T, float>::value    ? ROPED_F32
                                                           : ROPED_BF16;
 
 // Threads of a row, or where kGroups is 1 at most so many, and the vectors of each. A block of
-// narrow rows has several.
+// narrow rows has several, unless it is alone.
 template <typename Element, bool kIsCentred, bool kDoesRound, bool kIsAligned, int kOfRow,
-          int kOfThread>
+          int kOfThread, bool kIsAlone = false>
 struct gradient_config {
     using T = Element;
     static constexpr bool kCentres = kIsCentred, kRounds = kDoesRound, kAligned = kIsAligned;
     static constexpr int kVec = kVecOf<T>, kThreads = kOfRow, kVectors = kOfThread;
     static constexpr int kSums = kCentres ? 2 : 1;
-    static constexpr int kGroups = kThreads > 32 ? 1 : 256 / kThreads;
+    static constexpr int kGroups = kIsAlone || kThreads > 32 ? 1 : 256 / kThreads;
     static constexpr int kBlock = kThreads * kGroups;
     static constexpr int kMinBlocks = kGroups == 1 ? 1 : kCentres ? 2 : 3;
-    static constexpr bool kHolds = kAligned && kVectors <= 2; // rows and gains, in registers
+    static constexpr bool kHolds = kVectors <= 2; // rows and gains, in registers
     static constexpr int kWarps = kThreads > 32 ? kThreads / 32 : 1;
 };
 
@@ -265,10 +265,7 @@ struct row_ring {
     }
     __device__ __forceinline__ void copy(uint4 *to, const typename C::T *from, int n) const
     {
-        if constexpr (C::kAligned)
-            copy_16<(C::kThreads < 1024)>(to, from, n > 0, policy);
-        else
-            *to = load_raw<C>(from, n);
+        copy_16<(C::kThreads < 1024)>(to, from, n > 0, policy);
     }
     __device__ __forceinline__ void fetch(int64_t row, int stage) const
     {
@@ -346,6 +343,55 @@ struct row_in_hand {
                 unpack<typename C::T>(raw_g, of_g);
                 f(v, column, n, of_x, of_g, gain);
             }
+        }
+    }
+};
+
+// The same of the only row of a block, in registers. All of its loads begin at once, and those that
+// the sums do not need last. What no thread of a warp has is passed over: an instruction that is
+// executed once waits for its own code.
+template <typename C>
+struct only_row {
+    using T = typename C::T;
+    const norm_gradient_args &args;
+    const int64_t row;
+    uint4 x[C::kVectors], g[C::kVectors];
+    float w[C::kVectors][C::kVec];
+
+    __device__ __forceinline__ explicit only_row(const norm_gradient_args &norm)
+        : args(norm), row(blockIdx.x)
+    {
+        const gradient_row<C> of(args, row);
+#pragma unroll
+        for (int v = 0; v < C::kVectors; v++) {
+            x[v] = load_raw<C>(of.x + column(v), left(v));
+            g[v] = load_raw<C>(of.g + column(v), left(v));
+        }
+        with_weight(args, [&](auto *weight) {
+#pragma unroll
+            for (int v = 0; v < C::kVectors; v++)
+                load_gains<C>(args, weight, column(v), left(v), w[v]);
+        });
+    }
+    __device__ __forceinline__ int column(int v) const
+    {
+        return (v * (int)blockDim.x + (int)threadIdx.x) * C::kVec;
+    }
+    __device__ __forceinline__ int left(int v) const
+    {
+        return column(v) < (int)args.hidden ? C::kVec : 0;
+    }
+    template <typename F>
+    __device__ __forceinline__ void for_each(const F &f) const
+    {
+#pragma unroll
+        for (int v = 0; v < C::kVectors; v++) {
+            if (!left(v))
+                continue;
+            float of_x[C::kVec], of_g[C::kVec];
+            unpack<T>(x[v], of_x);
+            unpack<T>(g[v], of_g);
+            f(v, column(v), C::kVec, of_x, of_g, w[v]);
         }
     }
 };
