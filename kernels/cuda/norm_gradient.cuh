@@ -29,21 +29,6 @@ constexpr int kRowsInRegisters = 16; // added there, before their sum is added t
 
 // ------------------------------------------------------------------------------------ column sums
 
-// n elements of another type, in accesses of 16 or 8 bytes.
-template <typename T, int n>
-__device__ __forceinline__ void store_vector(T *to, const float (&x)[n])
-{
-    constexpr int kOfStore = n < kVecOf<T> ? n : kVecOf<T>;
-#pragma unroll
-    for (int i = 0; i < n; i += kOfStore) {
-        float some[kOfStore];
-#pragma unroll
-        for (int j = 0; j < kOfStore; j++)
-            some[j] = x[i + j];
-        store_floats<T>(to + i, some);
-    }
-}
-
 __device__ __forceinline__ void store_as(int dtype, void *to, int64_t i, float x)
 {
     if (dtype == ROPED_F16)
@@ -54,31 +39,20 @@ __device__ __forceinline__ void store_as(int dtype, void *to, int64_t i, float x
         static_cast<float *>(to)[i] = x;
 }
 
-// function(NULL of the sums' type).
-template <typename F>
-__device__ __forceinline__ void with_sum_type(const norm_gradient_args &args, const F &function)
-{
-    if (args.sum_dtype == ROPED_F16)
-        function(static_cast<__half *>(nullptr));
-    else if (args.sum_dtype == ROPED_BF16)
-        function(static_cast<__nv_bfloat16 *>(nullptr));
-    else
-        function(static_cast<float *>(nullptr));
-}
-
 // What a block leaves of a sum: the result, or one of the partial ones.
 template <typename C>
 __device__ __forceinline__ void store_sums(const norm_gradient_args &args, int place,
                                            int64_t column, int n, const float (&x)[C::kVec])
 {
+    using T = typename C::T;
     if (args.partial) {
         int64_t at = ((int64_t)blockIdx.x * args.n_sums + place) * args.sum_pitch + column;
-        store_vector<float>(args.partial + at, x);
-    } else if (C::kAligned) {
-        with_sum_type(args, [&](auto *type) {
-            using S = std::remove_pointer_t<decltype(type)>;
-            store_vector<S>(static_cast<S *>(args.sum_to[place]) + column, x);
-        });
+#pragma unroll
+        for (int i = 0; i < C::kVec; i += 4)
+            *reinterpret_cast<float4 *>(args.partial + at + i) =
+                make_float4(x[i], x[i + 1], x[i + 2], x[i + 3]);
+    } else if (C::kAligned && args.sum_dtype == kDtypeOf<T>) {
+        store_floats<T>(static_cast<T *>(args.sum_to[place]) + column, x);
     } else {
 #pragma unroll
         for (int i = 0; i < C::kVec; i++)
@@ -110,17 +84,16 @@ struct column_sums {
     __device__ __forceinline__ void put_down(bool is_first, bool is_last)
     {
 #pragma unroll
-        for (int v = 0; v < C::kVectors; v++)
-            if (place.column(v) < args.hidden)
-                put_down_vectors(v, place.column(v), is_first, is_last && C::kGroups == 1);
-    }
-    __device__ __forceinline__ void put_down_vectors(int v, int64_t column, bool is_first,
-                                                     bool is_result)
-    {
+        for (int s = 0; s < C::kSums; s++) {
 #pragma unroll
-        for (int s = 0; s < C::kSums; s++)
-            if (args.sum_place[s] >= 0)
-                put_down_vector(some[s][v], args.sum_place[s], column, is_first, is_result);
+            for (int v = 0; v < C::kVectors; v++) {
+                int column = place.column(v);
+                if (args.sum_place[s] < 0 || column >= args.hidden)
+                    continue;
+                put_down_vector(some[s][v], args.sum_place[s], column, is_first,
+                                is_last && C::kGroups == 1);
+            }
+        }
     }
     __device__ __forceinline__ void put_down_vector(float (&x)[C::kVec], int sum, int64_t column,
                                                     bool is_first, bool is_result)
@@ -248,7 +221,7 @@ static __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
             row.hold();
         if (C::kHolds && args.n_stages)
             ring.fetch(place.row(turn + args.n_stages), row.stage);
-        const row_in_memory<C> again{args, row.row, place.lane, place.threads};
+        const row_in_memory<C> again{args, row.row, place.lane, place.threads, nullptr};
         const row_factors of = find_factors<C>(row, again, exchange, (int)(turn % 2));
         row.forget();
         write_row(args, row, of, residual, sums);
@@ -264,8 +237,8 @@ static __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
         add_groups<C>(args, all - place.group * args.n_sums * args.sum_pitch);
 }
 
-// Rows of any width, at any address, which are read again for each of their sums. What the columns'
-// sums have of a vector is added at once.
+// Rows of any width, at any address, which wait in shared memory, or are read again for each of
+// their sums. What the columns' sums have of a vector is added at once.
 template <typename C>
 static __global__ void __launch_bounds__(C::kBlock)
     any_norm_gradient_kernel(const __grid_constant__ struct norm_gradient_args args)
@@ -277,11 +250,19 @@ static __global__ void __launch_bounds__(C::kBlock)
     exchange.clear();
     wait_for_previous();
     const gradient_place<C> place;
+    uint4 *staged = args.n_stages ? memory : nullptr;
     float *all = args.partial + blockIdx.x * args.n_sums * args.sum_pitch;
-    column_sums<C> sums{args, place, args.sums_in_shared ? reinterpret_cast<float *>(memory) : all};
+    if (args.sums_in_shared)
+        all = reinterpret_cast<float *>(memory + args.n_stages * 2 * args.sum_pitch / C::kVec);
+    column_sums<C> sums{args, place, all};
     for (int64_t turn = 0; place.row(turn) < args.n_rows; turn++) {
         const int64_t at = place.row(turn);
-        const row_in_memory<C> row{args, at, place.lane, place.threads};
+        const row_in_memory<C> row{args, at, place.lane, place.threads, staged};
+        if (staged && turn == 0) {
+            row.for_each_column([&](int64_t column) { row.fetch(at, column); });
+            end_stage();
+        }
+        wait_for_stage(1);
         const T *residual = static_cast<const T *>(args.grad_residual);
         T *to = static_cast<T *>(args.grad_x) + at * args.grad_x_pitch;
         const row_factors of = find_factors<C>(row, row, exchange, (int)(turn % 2));
@@ -293,8 +274,15 @@ static __global__ void __launch_bounds__(C::kBlock)
             descend<C>(of, x, g, w, made);
             store_row<C>(to + column, n, made);
             sums.add(0, g, x);
-            sums.put_down_vectors(0, column, turn == 0, is_last);
+#pragma unroll
+            for (int s = 0; s < C::kSums; s++)
+                if (args.sum_place[s] >= 0)
+                    sums.put_down_vector(sums.some[s][0], args.sum_place[s], column, turn == 0,
+                                         is_last);
+            if (staged && !is_last)
+                row.fetch(place.row(turn + 1), column);
         });
+        end_stage();
     }
 }
 
@@ -317,7 +305,7 @@ static __global__ void __launch_bounds__(C::kBlock)
         for (int v = 0; v < C::kVectors; v++)
             before[v] = load_raw<C>(residual + row.row * args.grad_residual_pitch + row.column(v),
                                     row.left(v));
-    const row_in_memory<C> again{args, row.row, (int)threadIdx.x, (int)blockDim.x};
+    const row_in_memory<C> again{args, row.row, (int)threadIdx.x, (int)blockDim.x, nullptr};
     const row_factors of = find_factors<C>(row, again, exchange, 0);
     T *to = static_cast<T *>(args.grad_x) + row.row * args.grad_x_pitch;
     row.for_each([&](int v, int column, int n, auto &x, auto &g, auto &w) {
@@ -467,20 +455,12 @@ static enum roped_status launch_rows(struct norm_gradient_args args, struct rope
     return start_blocks(norm_gradient_kernel<C>, args, threads, n_blocks, bytes, queue, err);
 }
 
-// Threads and what they add are those of aligned rows of this width, so grad_x has the same bits.
-template <typename T>
-static int64_t threads_of_row(int64_t vectors)
-{
-    if (vectors <= 1024)
-        return 32 * blocks_of(vectors, 64);
-    return vectors <= (sizeof(T) == 4 ? 4096 : 2048) ? 32 * blocks_of(vectors, 128) : 1024;
-}
-
 template <typename C>
 static enum roped_status launch_any(struct norm_gradient_args args, struct roped_queue *queue,
                                     struct roped_error *err)
 {
-    const int64_t threads = threads_of_row<typename C::T>(args.sum_pitch / C::kVec);
+    const int64_t vectors = args.sum_pitch / C::kVec;
+    const int64_t threads = 32 * blocks_of(vectors, 32 * blocks_of(vectors, C::kBlock));
     const int64_t at_once = blocks_at_once(threads / 2); // a thread has one vector at a time
     const int64_t n_blocks = gradient_blocks(&args, args.n_rows, at_once);
     if (n_blocks == 0 && args.n_rows > 0)
@@ -488,10 +468,13 @@ static enum roped_status launch_any(struct norm_gradient_args args, struct roped
                           "tensor 'x': %lld columns, expected at most %lld on this device",
                           (long long)args.hidden,
                           (long long)(ROPED_CUDA_SCRATCH_BYTES / sizeof(float) / args.n_sums));
-    const int64_t bytes = args.n_sums * args.sum_pitch * (int64_t)sizeof(float);
-    args.sums_in_shared = n_blocks < args.n_rows && bytes <= room_of_block<C>(at_once, queue);
+    const int64_t room = room_of_block<C>(at_once, queue), of_row = 2 * vectors * 16;
+    int64_t bytes = args.n_sums * args.sum_pitch * (int64_t)sizeof(float);
+    args.sums_in_shared = n_blocks < args.n_rows && bytes <= room;
+    bytes = args.sums_in_shared ? bytes : 0;
+    args.n_stages = bytes + of_row <= room;
     return start_blocks(any_norm_gradient_kernel<C>, args, (int)threads, n_blocks,
-                        args.sums_in_shared ? bytes : 0, queue, err);
+                        bytes + args.n_stages * of_row, queue, err);
 }
 
 // Has each row a block of its own that holds it in registers? Several narrow rows share one.

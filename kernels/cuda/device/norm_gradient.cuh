@@ -396,27 +396,64 @@ struct only_row {
     }
 };
 
-// The same of a row of any width, in memory.
+// The same of a row of any width: in memory, or in shared memory, each vector of x and of grad_y
+// where the thread that uses it has put it.
 template <typename C>
 struct row_in_memory {
     const norm_gradient_args &args;
     int64_t row;
     int lane, threads;
+    uint4 *staged; // x, then grad_y, or NULL
 
+    __device__ __forceinline__ uint4 *slot_of(int64_t column) const
+    {
+        return staged + column / C::kVec;
+    }
+    __device__ __forceinline__ int64_t to_grad_y() const
+    {
+        return args.sum_pitch / C::kVec;
+    }
+    // A vector of another row, in whose place this one's is no longer needed.
+    __device__ __forceinline__ void fetch(int64_t from_row, int64_t column) const
+    {
+        const gradient_row<C> of(args, from_row);
+        const int n = counted<C>(args, from_row, column);
+        uint4 *x = slot_of(column), *g = x + to_grad_y();
+        if constexpr (C::kAligned) {
+            copy_16<false>(x, of.x + column, n > 0, 0);
+            copy_16<false>(g, of.g + column, n > 0, 0);
+        } else {
+            *x = load_raw<C>(of.x + column, n);
+            *g = load_raw<C>(of.g + column, n);
+        }
+    }
+    template <typename F>
+    __device__ __forceinline__ void for_each_column(const F &f) const
+    {
+#pragma unroll 1
+        for (int64_t column = lane * C::kVec; column < args.hidden; column += threads * C::kVec)
+            f(column);
+    }
     template <typename F>
     __device__ __forceinline__ void for_each(const F &f) const
     {
         const gradient_row<C> of(args, row);
-#pragma unroll 1
-        for (int64_t column = lane * C::kVec; column < args.hidden; column += threads * C::kVec) {
+        for_each_column([&](int64_t column) {
             float x[C::kVec], g[C::kVec], w[C::kVec];
-            int n = counted<C>(args, row, column);
-            uint4 raw_x = load_raw<C>(of.x + column, n), raw_g = load_raw<C>(of.g + column, n);
+            const int n = counted<C>(args, row, column);
+            uint4 raw_x, raw_g;
+            if (staged) {
+                raw_x = *slot_of(column);
+                raw_g = slot_of(column)[to_grad_y()];
+            } else {
+                raw_x = load_raw<C>(of.x + column, n);
+                raw_g = load_raw<C>(of.g + column, n);
+            }
             with_weight(args, [&](auto *weight) { load_gains<C>(args, weight, column, n, w); });
             unpack<typename C::T>(raw_x, x);
             unpack<typename C::T>(raw_g, g);
             f(0, column, n, x, g, w);
-        }
+        });
     }
 };
 
