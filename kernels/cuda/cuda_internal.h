@@ -61,9 +61,10 @@ void roped_cuda_recording_free(struct roped_queue *queue, struct roped_recording
  * counters that every launch finds at zero and leaves so. Both are the queue's
  * own and stay where they are until queue_close, so launches may be captured
  * into graphs; those of one queue share them. Launches are cut so that they
- * never need more than there is.
+ * never need more than there is, which is enough for two sums of 18,432 columns
+ * by each multiprocessor of an H100.
  */
-enum { ROPED_CUDA_SCRATCH_BYTES = 9 << 20, ROPED_CUDA_COUNTERS = 16 << 10 };
+enum { ROPED_CUDA_SCRATCH_BYTES = 20 << 20, ROPED_CUDA_COUNTERS = 16 << 10 };
 enum roped_status roped_cuda_scratch(struct roped_queue *queue, int64_t bytes, int64_t n_counters,
                                      float **out, uint32_t **counters, struct roped_error *err);
 
