@@ -13,26 +13,6 @@ struct act_args {
     int32_t steps; // bool, of xielu
 };
 
-// kSteps: rounding=steps, rare, and a kernel of its own.
-template <typename T, bool kIsPairs, act_access kAccess, bool kSteps>
-static __global__ void __launch_bounds__(kActThreads)
-    act_kernel(const __grid_constant__ struct act_args args)
-{
-    constexpr int kVec = kActVec<T, kAccess>;
-    let_next_start();
-    const act_place<kVec> place(args.rows);
-    const act_addresses<T, kIsPairs, kVec> at(args.of, place);
-    T *to = static_cast<T *>(args.y) + place.row * args.y_stride + place.column;
-    if (kAccess != kActShifted && place.left == 0)
-        return;
-    finish_before_wait(at.gate, at.up, to);
-    wait_for_previous();
-    float gate[kVec], up[kVec] = {};
-    load_operands<T, kIsPairs, kAccess, kVec>(args.of, at, place.n(), gate, up);
-    act_of<T, kSteps>(args.rule, kIsPairs || args.of.up, gate, up);
-    store_packet<T, kAccess, kVec>(to, place, gate);
-}
-
 // gelu_fast of Hugging Face, each step of which is rounded.
 template <typename T>
 __device__ __forceinline__ float gelu_fast_in_steps(float x)
@@ -70,10 +50,31 @@ __device__ __forceinline__ float activate_rarely(const act_args &args, float x)
     return args.steps ? xielu_in_steps<T>(x, args.xielu) : xielu_once(x, args.xielu);
 }
 
-// gelu_fast by its steps, and xielu, which has no up: what hardly any call asks for.
-template <typename T, bool kIsPairs, act_access kAccess>
+// Gates become results, of what hardly any call asks for.
+template <typename T, int n>
+__device__ __forceinline__ void act_rarely(const act_args &args, bool has_up, float (&gate)[n],
+                                           const float (&up)[n])
+{
+    const float limit = args.rule.limit;
+#pragma unroll
+    for (int j = 0; j < n; j++) {
+        float x = gate[j] > limit ? limit : gate[j], factor = up[j] > limit ? limit : up[j];
+        gate[j] = activate_rarely<T>(args, x);
+        if (has_up)
+            gate[j] *= factor < -limit ? -limit : factor;
+    }
+}
+
+// What becomes of a gate and an up: kernels of their own for what is rare.
+enum act_kind {
+    kActOnce,
+    kActInSteps, // rounding=steps
+    kActRarely   // gelu_fast by its steps, and xielu, which has no up
+};
+
+template <typename T, bool kIsPairs, act_access kAccess, act_kind kKind>
 static __global__ void __launch_bounds__(kActThreads)
-    rare_kernel(const __grid_constant__ struct act_args args)
+    act_kernel(const __grid_constant__ struct act_args args)
 {
     constexpr int kVec = kActVec<T, kAccess>;
     let_next_start();
@@ -82,30 +83,29 @@ static __global__ void __launch_bounds__(kActThreads)
     T *to = static_cast<T *>(args.y) + place.row * args.y_stride + place.column;
     if (kAccess != kActShifted && place.left == 0)
         return;
+    finish_before_wait(at.gate, at.up, to);
     wait_for_previous();
     float gate[kVec], up[kVec] = {};
     load_operands<T, kIsPairs, kAccess, kVec>(args.of, at, place.n(), gate, up);
-    const float limit = args.rule.limit;
-#pragma unroll
-    for (int j = 0; j < kVec; j++) {
-        float x = gate[j] > limit ? limit : gate[j], factor = up[j] > limit ? limit : up[j];
-        gate[j] = activate_rarely<T>(args, x);
-        if (kIsPairs || args.of.up)
-            gate[j] *= factor < -limit ? -limit : factor;
-    }
+    const bool has_up = kIsPairs || args.of.up;
+    if constexpr (kKind == kActRarely)
+        act_rarely<T>(args, has_up, gate, up);
+    else
+        act_of<T, kKind == kActInSteps>(args.rule, has_up, gate, up);
     store_packet<T, kAccess, kVec>(to, place, gate);
 }
 
 template <typename T, bool kIsPairs, act_access kAccess>
 static kernel_fn<act_args> *kernel_of(const struct act_and_mul_plan *plan)
 {
-    if constexpr (!kIsPairs || sizeof(T) == 2) {
+    constexpr bool kMayStep = sizeof(T) == 2, kMayBeRare = !kIsPairs || kMayStep;
+    if constexpr (kMayBeRare)
         if (plan->activation == ACT_XIELU || plan->activation == ACT_GELU_FAST)
-            return rare_kernel<T, kIsPairs, kAccess>;
-    }
-    constexpr bool kMayStep = sizeof(T) == 2;
-    return plan->steps ? act_kernel<T, kIsPairs, kAccess, kMayStep>
-                       : act_kernel<T, kIsPairs, kAccess, false>;
+            return act_kernel<T, kIsPairs, kAccess, kActRarely>;
+    if constexpr (kMayStep)
+        if (plan->steps)
+            return act_kernel<T, kIsPairs, kAccess, kActInSteps>;
+    return act_kernel<T, kIsPairs, kAccess, kActOnce>;
 }
 
 template <typename T>
@@ -117,9 +117,8 @@ static enum roped_status launch(struct act_args args, const struct roped_call *c
                                  &call->in[ACT_AND_MUL_UP]);
     bool has = has_packets<T>(plan, args.of) && has_packets<T>(plan, args.y, args.y_stride);
     return with_access(access_of<T>(call, has, queue), [&](auto access) {
-        kernel_fn<act_args> *kernel = kernel_of<T, false, access>(plan);
-        if constexpr (access != kActShifted)
-            kernel = plan->interleaved ? kernel_of<T, true, access>(plan) : kernel;
+        kernel_fn<act_args> *kernel = plan->interleaved ? kernel_of<T, true, access>(plan)
+                                                        : kernel_of<T, false, access>(plan);
         auto moved = [&](int64_t row) {
             struct act_args further = args;
             further.of = act_moved<T>(args.of, row);

@@ -101,15 +101,7 @@ static __global__ void __launch_bounds__(kActThreads)
     }
     bool has_up = kIsPairs || args.of.up;
     descend<T>(args, has_up, g, gate, up);
-    if constexpr (kIsPairs) {
-        float even[kVec], odd[kVec];
-        memcpy(even, gate, sizeof even);
-        memcpy(odd, up, sizeof odd);
-        weave(even, odd, gate, up);
-    }
-    store_packet<T, kAccess, kVec>(to.gate, place, gate);
-    if (has_up)
-        store_packet<T, kAccess, kVec>(to.up, place, up);
+    store_operands<T, kIsPairs, kAccess, kVec>(has_up, to, place, gate, up);
 }
 
 template <typename T>
@@ -122,13 +114,13 @@ static enum roped_status launch(struct act_gradient_args args, const struct rope
     args.grad =
         act_operands_of<T>(plan, &call->out[ACT_BACKWARD_GRAD_X],
                            &call->out[ACT_BACKWARD_GRAD_GATE], &call->out[ACT_BACKWARD_GRAD_UP]);
-    args.grad_y_end = act_end<T>(args.grad_y, args.grad_y_stride, plan);
+    args.grad_y_end = act_end<T>(args.grad_y, args.grad_y_stride, plan->width, plan);
     bool has = has_packets<T>(plan, args.of) && has_packets<T>(plan, args.grad) &&
                has_packets<T>(plan, args.grad_y, args.grad_y_stride);
     return with_access(access_of<T>(call, has, queue), [&](auto access) {
-        kernel_fn<act_gradient_args> *kernel = act_gradient_kernel<T, false, access>;
-        if constexpr (access != kActShifted)
-            kernel = plan->interleaved ? act_gradient_kernel<T, true, access> : kernel;
+        kernel_fn<act_gradient_args> *kernel = plan->interleaved
+                                                   ? act_gradient_kernel<T, true, access>
+                                                   : act_gradient_kernel<T, false, access>;
         auto moved = [&](int64_t row) {
             struct act_gradient_args further = args;
             further.of = act_moved<T>(args.of, row);

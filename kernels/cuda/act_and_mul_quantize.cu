@@ -24,6 +24,7 @@ struct products_of {
     using T = Element;
     using args = coded_args;
     static constexpr const char *kName = "y";
+    static constexpr bool kMayPair = !kIsPlain;
 
     struct addresses {
         const T *gate, *up;
@@ -109,50 +110,94 @@ struct tile_packet {
     }
 };
 
+// Vectors at any address, two at a time, of a row of which left elements are behind the first one.
+template <typename S, int kVecs, typename T, int n>
+__device__ __forceinline__ void load_shifted(const coded_args &args,
+                                             const typename S::addresses &from, int left, int step,
+                                             typename S::template operands<n> (&raw)[kVecs])
+{
+    constexpr int kSize = (int)sizeof(T);
+    const bool is_pairs = S::kMayPair && args.interleaved;
+    const int wide = is_pairs ? 2 : 1; // elements of gate's tensor for each of a row
+    const char *end = is_pairs ? args.of.gate_end : args.of.up_end;
+#pragma unroll
+    for (int v = 0; v < kVecs; v += 2) {
+        shifted_vector<kSize> gate[2], up[2];
+#pragma unroll
+        for (int i = 0; i < 2 && v + i < kVecs; i++) {
+            const int at = (v + i) * step, bytes = min(left - at, n) * wide * kSize;
+            gate[i].start(from.gate + wide * at, bytes, args.of.gate_end);
+            up[i].start(from.up + wide * at, is_pairs ? bytes - 16 : args.gated ? bytes : 0, end);
+        }
+#pragma unroll
+        for (int i = 0; i < 2 && v + i < kVecs; i++)
+            raw[v + i] = {gate[i].finish(), up[i].finish()};
+    }
+}
+
 // A row in the registers of a block of threads, or of a cluster's blocks of a part each; of rows
-// that a warp takes, a block has several.
-template <typename T, int kVecs>
+// that a warp takes, a block has several. kShifts: 16 bytes do not divide rows, or addresses
+// (device/shifted.cuh).
+template <typename S, int kVecs, bool kShifts>
 static __global__ void __launch_bounds__(kMostThreads, kVecs <= 4 ? 2 : 1)
     row_kernel(const __grid_constant__ coded_args args)
 {
-    using S = products_of<T, true>;
+    using T = typename S::T;
     constexpr int kVec = kVecOf<T>;
     const quantize_args &codes = args.codes;
     const code_rule rule = rule_of<CODE_SCALE_F32>(codes);
     constexpr bool kMayShare = kVecs == 1; // a block has several rows
     const int64_t row = kMayShare ? (int64_t)blockIdx.x * blockDim.y + threadIdx.y : blockIdx.x;
-    const int64_t step = blockDim.x * kVec;
-    const bool is_there = !kMayShare || row < codes.n_rows;
-    const int64_t first = blockIdx.y * kVecs * step + threadIdx.x * kVec;
+    const int step = blockDim.x * kVec, first = blockIdx.y * kVecs * step + threadIdx.x * kVec;
+    // elements from vector 0 to the row's end, 0 or below: none, or no row
+    const int left = !kMayShare || row < codes.n_rows ? (int)codes.width - first : 0;
     __shared__ float shared[32], of_part;
     typename S::template operands<kVec> raw[kVecs];
     float x[kVecs][kVec], largest = 0.0f;
     let_next_start();
     const auto from = S::template at<kVec>(args, row, first);
     wait_for_previous();
+    if constexpr (kShifts) {
+        load_shifted<S, kVecs, T>(args, from, left, step, raw);
+    } else {
 #pragma unroll
-    for (int v = 0; v < kVecs; v++) {
-        raw[v] = S::template none<kVec>();
-        if (is_there && first + v * step < codes.width)
-            raw[v] = S::template load<kVec>(args, {from.gate + v * step, from.up + v * step});
+        for (int v = 0; v < kVecs; v++) {
+            const int at = S::kMayPair && args.interleaved ? 2 * v * step : v * step;
+            raw[v] = S::template none<kVec>();
+            if (v * step < left)
+                raw[v] = S::template load<kVec>(args, {from.gate + at, from.up + at});
+        }
     }
 #pragma unroll
     for (int v = 0; v < kVecs; v++) {
         S::template values<kVec>(args, raw[v], x[v]);
-        if (is_there && first + v * step < codes.width)
+        if constexpr (kShifts) {
+#pragma unroll
+            for (int i = 0; i < kVec; i++)
+                x[v][i] = i < left - v * step ? x[v][i] : 0.0f;
+        }
+        if (v * step < left)
             largest = fmaxf(largest, largest_of(rule, x[v]));
     }
     largest = largest_in_group(largest, shared, blockDim.x);
     if (gridDim.y > 1)
         largest = largest_in_cluster(largest, &of_part);
     const code_scale_made scale = make_scale(rule, largest);
-    if (threadIdx.x == 0 && blockIdx.y == 0 && is_there)
+    if (threadIdx.x == 0 && blockIdx.y == 0 && left > 0)
         store_scale(rule, codes.scales, scale_at(codes.scales, row, 0), scale);
     const code_divisor divisor = scale.divisor;
+    uint8_t *to = codes.y + row * codes.y_stride + first;
 #pragma unroll
-    for (int v = 0; v < kVecs; v++)
-        if (is_there && first + v * step < codes.width)
-            store_codes(rule, codes.y + row * codes.y_stride + first + v * step, x[v], divisor);
+    for (int v = 0; v < kVecs; v++) {
+        if constexpr (kShifts) {
+            const int lane = threadIdx.x % 32, n = left - v * step;
+            divide_codes(rule, x[v], divisor);
+            store_shifted<uint8_t>(reinterpret_cast<char *>(to + v * step), n, lane > 0 && n > 0,
+                                   lane < 31, byte_codes_of(rule, x[v]).word);
+        } else if (v * step < left) {
+            store_codes(rule, to + v * step, x[v], divisor);
+        }
+    }
 }
 
 // A tile for a block of threads: packets of values to codes, n = kVec of them at a time, or one; of
@@ -254,16 +299,17 @@ static int parts_of_row(int64_t n_rows, int64_t packets, const struct roped_queu
 }
 
 // As few packets a thread as there are threads for.
-template <typename T>
+template <typename S, bool kShifts>
 static enum roped_status launch_row(const coded_args &args, struct roped_queue *queue,
                                     struct roped_error *err)
 {
-    const int64_t whole = args.codes.width / kVecOf<T>;
+    const int64_t whole = blocks_of(args.codes.width, kVecOf<typename S::T>);
     const int parts = parts_of_row(args.codes.n_rows, whole, queue);
     const int64_t packets = blocks_of(whole, parts);
-    kernel_fn<coded_args> *kernel = row_kernel<T, 1>;
+    kernel_fn<coded_args> *kernel = row_kernel<S, 1, kShifts>;
     int vecs = 1;
-    for (kernel_fn<coded_args> *next : {row_kernel<T, 2>, row_kernel<T, 4>, row_kernel<T, 8>})
+    for (kernel_fn<coded_args> *next :
+         {row_kernel<S, 2, kShifts>, row_kernel<S, 4, kShifts>, row_kernel<S, 8, kShifts>})
         if (packets > vecs * kMostThreads) {
             kernel = next;
             vecs *= 2;
@@ -292,8 +338,12 @@ static enum roped_status launch(const coded_args &args, const struct act_and_mul
     const bool is_row = is_number && codes.n_tiles == 1 && codes.tile_rows == 1;
     if (is_packed && !is_row && !(is_number && codes.tile_rows > 1))
         return launch_packets<S>(args, queue, err);
-    if (kIsPlain && is_packed && is_row && codes.width <= 8 * kMostThreads * kVecOf<T>)
-        return launch_row<T>(args, queue, err);
+    if (is_row && codes.width <= 8 * kMostThreads * kVecOf<T>) {
+        if (!is_packed)
+            return launch_row<S, true>(args, queue, err);
+        if constexpr (kIsPlain)
+            return launch_row<S, false>(args, queue, err);
+    }
     return is_packed ? launch_tiles<T, kVecOf<T>>(args, queue, err)
                      : launch_tiles<T, 1>(args, queue, err);
 }

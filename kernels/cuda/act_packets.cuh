@@ -38,7 +38,7 @@ struct act_rows {
 enum act_access {
     kActAligned,
     kActKept,    // the same, and its lines stay in L2 (device/vector.cuh)
-    kActShifted, // at any address (device/shifted.cuh); not of pairs
+    kActShifted, // at any address (device/shifted.cuh)
     kActSingle   // a packet is one element
 };
 
@@ -111,9 +111,13 @@ __device__ __forceinline__ void load_operands(const act_operands &of,
 {
     bool has_up = kIsPairs || of.up;
     if constexpr (kAccess == kActShifted) {
-        shifted_vector<(int)sizeof(T)> of_gate, of_up;
-        of_gate.start(at.gate, n * (int)sizeof(T), of.gate_end);
-        of_up.start(at.up, has_up ? n * (int)sizeof(T) : 0, of.up_end);
+        constexpr int kSize = (int)sizeof(T);
+        shifted_vector<kSize> of_gate, of_up;
+        of_gate.start(at.gate, (kIsPairs ? 2 * n : n) * kSize, of.gate_end);
+        if constexpr (kIsPairs)
+            of_up.start(at.up, (2 * n - kVec) * kSize, of.gate_end);
+        else
+            of_up.start(at.up, has_up ? n * kSize : 0, of.up_end);
         unpack<T>(of_gate.finish(), gate);
         unpack<T>(of_up.finish(), up);
     } else {
@@ -133,25 +137,51 @@ __device__ __forceinline__ void load_operands(const act_operands &of,
     }
 }
 
-template <typename T>
+// Vectors of a row, of which left elements are there.
+template <typename T, int kVecs, int kWords>
 __device__ __forceinline__ void store_any(T *to, int64_t left, int64_t column,
-                                          const float (&y)[kVecOf<T>])
+                                          const uint32_t (&word)[kWords])
 {
     using unit = std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>;
-    uint4 words = pack<T>(y);
     int lane = threadIdx.x % 32;
-    store_shifted<unit>(reinterpret_cast<char *>(to), left, lane > 0 && column > 0, lane < 31,
-                        {words.x, words.y, words.z, words.w});
+    store_shifted<unit, kVecs>(reinterpret_cast<char *>(to), left, lane > 0 && column > 0,
+                               lane < 31, word);
 }
 
 template <typename T, act_access kAccess, int kVec>
 __device__ __forceinline__ void store_packet(T *to, const act_place<kVec> &place,
                                              const float (&y)[kVec])
 {
-    if constexpr (kAccess == kActShifted)
-        store_any(to, place.left, place.column, y);
-    else
+    if constexpr (kAccess == kActShifted) {
+        const uint4 words = pack<T>(y);
+        store_any<T, 1, 4>(to, place.left, place.column, {words.x, words.y, words.z, words.w});
+    } else {
         packet<T, kVec>::store(to, y);
+    }
+}
+
+// What load_operands reads, from gate and up.
+template <typename T, bool kIsPairs, act_access kAccess, int kVec>
+__device__ __forceinline__ void
+store_operands(bool has_up, const act_addresses<T, kIsPairs, kVec> &to,
+               const act_place<kVec> &place, const float (&gate)[kVec], const float (&up)[kVec])
+{
+    if constexpr (kIsPairs) {
+        float first[kVec], second[kVec];
+        weave(gate, up, first, second);
+        if constexpr (kAccess == kActShifted) {
+            const uint4 a = pack<T>(first), b = pack<T>(second);
+            store_any<T, 2, 8>(to.gate, 2 * place.left, place.column,
+                               {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w});
+        } else {
+            packet<T, kVec>::store(to.gate, first);
+            packet<T, kVec>::store(to.up, second);
+        }
+    } else {
+        store_packet<T, kAccess, kVec>(to.gate, place, gate);
+        if (has_up)
+            store_packet<T, kAccess, kVec>(to.up, place, up);
+    }
 }
 
 // ------------------------------------------------------------------------------------ values
@@ -239,11 +269,12 @@ __device__ __forceinline__ void act_of(const act_rule &rule, bool has_up, float 
 
 // ------------------------------------------------------------------------------------ launch
 
-// Where the last whole packet of an operand ends.
+// Where the last whole packet ends of an operand of so many columns.
 template <typename T>
-static const char *act_end(const void *from, int64_t stride, const struct act_and_mul_plan *plan)
+static const char *act_end(const void *from, int64_t stride, int64_t width,
+                           const struct act_and_mul_plan *plan)
 {
-    int64_t last = (plan->n_rows - 1) * stride + plan->width;
+    int64_t last = (plan->n_rows - 1) * stride + width;
     return from ? whole_end(from, last * (int64_t)sizeof(T)) : NULL;
 }
 
@@ -266,8 +297,8 @@ act_operands_of(const struct act_and_mul_plan *plan, const struct roped_tensor *
             of.up = plan->gate_second ? data : data + h;
         }
     }
-    of.gate_end = act_end<T>(of.gate, of.gate_stride, plan);
-    of.up_end = act_end<T>(of.up, of.up_stride, plan);
+    of.gate_end = act_end<T>(of.gate, of.gate_stride, plan->interleaved ? 2 * h : h, plan);
+    of.up_end = act_end<T>(of.up, of.up_stride, h, plan);
     return of;
 }
 
@@ -300,8 +331,7 @@ static act_access access_of(const struct roped_call *call, bool has_packets,
 {
     const struct act_and_mul_plan *plan = (const struct act_and_mul_plan *)call->plan;
     if (!has_packets)
-        return plan->interleaved || is_small<T>(plan->n_rows * plan->width, queue) ? kActSingle
-                                                                                   : kActShifted;
+        return is_small<T>(plan->n_rows * plan->width, queue) ? kActSingle : kActShifted;
     return passes_l2(roped_call_bytes(call), queue) ? kActKept : kActAligned;
 }
 

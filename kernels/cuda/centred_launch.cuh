@@ -39,7 +39,7 @@ static enum roped_status launch_centred_held(const struct norm_args &args, int64
     using any = centred_config<K, kVectors, kIsNarrow, false>;
     bool is_plain = has_vectors<typename K::T>(&args, 16) && args.weight_kind <= (int)kWeightSame;
     kernel_fn<norm_args> *of_any;
-    if constexpr (K::kHasTerms)
+    if constexpr (K::kHasTerms || K::kHasHeads)
         of_any = centred_terms_kernel<K, any::kIsBlock>;
     else
         of_any = centred_kernel<K, any>;
@@ -50,13 +50,13 @@ static enum roped_status launch_centred_held(const struct norm_args &args, int64
     return launch_centred_rows<plain>(centred_kernel<K, plain>, args, vectors, queue, err);
 }
 
-// Any sum, and heads, are read again, by as many threads as would hold them.
+// Any sum is read again, by as many threads as would hold it.
 template <typename K, int kVectors, bool kIsNarrow>
 static enum roped_status launch_centred_vectors(const struct norm_args &args, int64_t vectors,
                                                 struct roped_queue *queue, struct roped_error *err)
 {
     using any = centred_config<K, kVectors, kIsNarrow, false>;
-    if constexpr (K::kIsAny || K::kHasHeads)
+    if constexpr (K::kIsAny)
         return launch_centred_rows<any>(centred_terms_kernel<K, any::kIsBlock>, args, vectors,
                                         queue, err);
     else
@@ -70,6 +70,13 @@ static enum roped_status launch_kind(const struct norm_args &args, struct roped_
                                      struct roped_error *err)
 {
     int64_t vectors = (args.hidden + K::kVec - 1) / K::kVec;
+    if constexpr (!K::kHasTerms) {
+        using T = typename K::T;
+        // of which none comes in turn, so that weights cost each of them
+        const bool is_few = !K::kHasHeads && is_small<T>(args.n_rows * args.hidden / 4, queue);
+        if (!has_vectors<T>(&args, 16) && !is_few && has_narrow_rows<K, true>(&args))
+            return launch_narrow<K, true>(args, queue, err);
+    }
     if (vectors <= 64)
         return launch_centred_vectors<K, 2, true>(args, vectors, queue, err);
     if (vectors <= 96)

@@ -1,5 +1,5 @@
-// dequantize.cu - dequantize on CUDA: a packet of codes per thread, which share a scale, or one
-// code where addresses, strides or h leave no packets.
+// dequantize.cu - dequantize on CUDA: packets of codes, which share a scale and become 16 bytes, or
+// one code where addresses, strides or h leave no packets.
 
 extern "C" {
 #include "ops/dequantize.h"
@@ -12,7 +12,11 @@ extern "C" {
 #include "cuda/dispatch.cuh"
 
 constexpr int kThreads = 256;
-constexpr int kPacket = 8; // codes, of which 16 bytes of 16-bit values become
+
+// Of a thread, a block's threads apart, so that neighbours store 16 bytes beside each other: eight
+// codes, whatever they become.
+template <typename T>
+constexpr int kPacketsOfThread = 8 / kVecOf<T>;
 
 struct dequantize_args {
     const uint8_t *x;
@@ -29,64 +33,91 @@ struct dequantize_args {
     int32_t x_shift; // a byte has 2^x_shift codes
 };
 
-// n codes: 8 or 4 bytes, or one byte, which is two codes of e2m1.
+// n codes: as many bytes, or half as many; or one byte, which is two codes of e2m1.
 template <int n>
 __device__ __forceinline__ void load_codes(int element_kind, const uint8_t *from,
                                            uint32_t (&word)[(n + 3) / 4])
 {
-    static_assert(n == kPacket || n <= 2, "one access");
-    if constexpr (n <= 2) {
-        word[0] = *from;
-    } else if (element_kind == CODE_E2M1) {
-        word[0] = __float_as_uint(load_float(reinterpret_cast<const float *>(from)));
-    } else {
+    static_assert(n == 8 || n == 4 || n <= 2, "one access");
+    const int bytes = n <= 2 ? 1 : element_kind == CODE_E2M1 ? n / 2 : n;
+    if (bytes == 8) {
         uint2 raw = load_8(from);
         word[0] = raw.x;
-        word[1] = raw.y;
+        word[(n + 3) / 4 - 1] = raw.y;
+    } else if (bytes == 4) {
+        word[0] = __float_as_uint(load_float(reinterpret_cast<const float *>(from)));
+    } else {
+        word[0] = bytes == 2 ? *reinterpret_cast<const uint16_t *>(from) : *from;
     }
 }
 
+// Packet i of a launch: where it is, and what has come of it.
 template <typename T, int n>
-__device__ __forceinline__ void store_values(T *to, const float (&x)[n])
-{
-    constexpr int kVec = n < kPacket ? 1 : kVecOf<T>;
-#pragma unroll
-    for (int at = 0; at < n; at += kVec) {
-        float part[kVec];
-#pragma unroll
-        for (int i = 0; i < kVec; i++)
-            part[i] = x[at + i];
-        store_floats(to + at, part);
+struct code_packet {
+    const uint8_t *from;
+    T *to;
+    int64_t at; // of its scale
+    bool is_there;
+    uint32_t word[(n + 3) / 4];
+    float scale;
+
+    __device__ __forceinline__ void find(const dequantize_args &args, uint32_t i)
+    {
+        uint32_t row_here = quotient(i, args.to_row);
+        int64_t row = args.first_row + row_here;
+        int64_t column = (int64_t)(i - row_here * args.packets) * n;
+        is_there = i < args.n_packets;
+        from = args.x + row * args.x_stride + (column >> args.x_shift);
+        at = scale_at(args.scales, row >> args.row_shift, column >> args.column_shift);
+        to = static_cast<T *>(args.y) + row * args.y_stride + column;
     }
-}
+    __device__ __forceinline__ void load(const dequantize_args &args)
+    {
+        if (!is_there)
+            return;
+        load_codes<n>(args.element, from, word);
+        scale = args.dequant_scale;
+        if (args.scales.data)
+            scale = scale_value(args.scale, args.scales, at);
+    }
+    __device__ __forceinline__ void store(const dequantize_args &args) const
+    {
+        if (!is_there)
+            return;
+        float x[n], by = scale;
+        if (args.scale == CODE_SCALE_E4M3)
+            by /= args.global_scale;
+        expand(args.element, word, x);
+#pragma unroll
+        for (float &value : x)
+            value *= by;
+        if constexpr (n > 2) {
+            store_floats(to, x);
+        } else {
+#pragma unroll
+            for (int i = 0; i < n; i++)
+                to[i] = element<T>::from_float(x[i]);
+        }
+    }
+};
 
 template <typename T, int n>
 static __global__ void __launch_bounds__(kThreads)
     dequantize_kernel(const __grid_constant__ dequantize_args args)
 {
+    constexpr int kPackets = n > 2 ? kPacketsOfThread<T> : 1;
+    code_packet<T, n> packet[kPackets];
     let_next_start();
-    uint32_t i = blockIdx.x * kThreads + threadIdx.x;
-    uint32_t row_here = quotient(i, args.to_row);
-    int64_t row = args.first_row + row_here;
-    int64_t column = (int64_t)(i - row_here * args.packets) * n;
-    const uint8_t *from = args.x + row * args.x_stride + (column >> args.x_shift);
-    int64_t at = scale_at(args.scales, row >> args.row_shift, column >> args.column_shift);
-    T *to = static_cast<T *>(args.y) + row * args.y_stride + column;
-    wait_for_previous();
-    if (i >= args.n_packets)
-        return;
-    uint32_t word[(n + 3) / 4];
-    load_codes<n>(args.element, from, word);
-    float x[n], scale = args.dequant_scale;
-    if (args.scales.data)
-        scale = scale_value(args.scale, args.scales, at);
-    if (args.scale == CODE_SCALE_E4M3)
-        scale /= args.global_scale;
-    expand(args.element, word, x);
 #pragma unroll
-    for (float &value : x)
-        value *= scale;
-    store_values(to, x);
+    for (int p = 0; p < kPackets; p++)
+        packet[p].find(args, (blockIdx.x * kPackets + p) * kThreads + threadIdx.x);
+    wait_for_previous();
+#pragma unroll
+    for (auto &one : packet)
+        one.load(args);
+#pragma unroll
+    for (const auto &one : packet)
+        one.store(args);
 }
 
 // Of so many rows a launch that their packets can be counted in a register.
@@ -108,7 +139,8 @@ static enum roped_status launch(dequantize_args args, const struct code_tiles *t
         args.first_row = row;
         args.n_packets = (uint32_t)(rows * packets);
         status = start(queue, dequantize_kernel<T, n>, dim3(kThreads),
-                       (args.n_packets + (int64_t)kThreads - 1) / kThreads, dim3(1), args, err);
+                       blocks_of(args.n_packets, kThreads * (n > 2 ? kPacketsOfThread<T> : 1)),
+                       dim3(1), args, err);
     }
     return status;
 }
@@ -125,9 +157,9 @@ static int32_t shift_of(int64_t size)
 template <typename T>
 static bool has_packets(const dequantize_args &args, const struct code_tiles *tiles)
 {
-    bool has = tiles->width % kPacket == 0 && is_aligned(args.x, kPacket) && is_aligned(args.y, 16);
-    return has &&
-           (tiles->n_rows == 1 || (args.x_stride % kPacket == 0 && args.y_stride % kVecOf<T> == 0));
+    constexpr int kVec = kVecOf<T>;
+    bool has = tiles->width % kVec == 0 && is_aligned(args.x, kVec) && is_aligned(args.y, 16);
+    return has && (tiles->n_rows == 1 || (args.x_stride % kVec == 0 && args.y_stride % kVec == 0));
 }
 
 extern "C" enum roped_status roped_cuda_dequantize(const struct roped_call *call,
@@ -152,7 +184,7 @@ extern "C" enum roped_status roped_cuda_dequantize(const struct roped_call *call
     args.scale = plan->scale;
     return with_float_type(y->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        return has_packets<T>(args, tiles) ? launch<T, kPacket>(args, tiles, queue, err)
+        return has_packets<T>(args, tiles) ? launch<T, kVecOf<T>>(args, tiles, queue, err)
                : args.x_shift              ? launch<T, 2>(args, tiles, queue, err)
                                            : launch<T, 1>(args, tiles, queue, err);
     });

@@ -13,11 +13,8 @@ extern "C" enum roped_status roped_cuda_layer_norm(const struct roped_call *call
     struct norm_args args =
         norm_args_of(plan, x, &call->in[LAYER_NORM_WEIGHT], &call->out[LAYER_NORM_Y]);
     set_bias(&args, x, &call->in[LAYER_NORM_BIAS]);
-    args.heads = of->heads;
-    if (of->heads > 1) {
-        args.x_pitch = row_stride(x, plan->hidden * of->heads);
-        args.y_pitch = row_stride(&call->out[LAYER_NORM_Y], plan->hidden * of->heads);
-    }
+    if (of->heads > 1)
+        set_heads(&args, of->heads, x, &call->out[LAYER_NORM_Y]);
     if (plan->n_rows == 0)
         return ROPED_OK;
     return with_float_type(x->dtype, [&](auto tag) {

@@ -4,6 +4,7 @@
 
 #include "cuda/device/norm_staged.cuh"
 #include "cuda/dispatch.cuh"
+#include "cuda/narrow_launch.cuh"
 #include "ops/rmsnorm_quantize.h"
 
 #include <type_traits>
@@ -315,13 +316,6 @@ static enum roped_status launch_strided(struct norm_args *args, struct roped_que
                  blocks_of(args->n_rows, C::kGroups), dim3(1, 1), *args, err);
 }
 
-static inline bool is_packed(const struct norm_args *args)
-{
-    return args->x_pitch == args->hidden && args->y_pitch == args->hidden &&
-           args->residual_pitch == args->hidden && args->residual_out_pitch == args->hidden &&
-           (!args->addend || args->addend_pitch == args->hidden);
-}
-
 // Weights of another type than x have kernels of their own for the plain norm; elsewhere they take
 // the kernel that knows every type, whose rows wait in shared memory. So do sums of rows with
 // strides.
@@ -431,6 +425,9 @@ static enum roped_status launch_norm(struct norm_args *args, bool is_aligned,
                                      struct roped_queue *queue, struct roped_error *err)
 {
     const int64_t vectors = vectors_of<K>(args);
+    if constexpr (K::kSink == kToFloats && !K::kHasTerms)
+        if (!is_aligned && has_narrow_rows<K, false>(args))
+            return launch_narrow<K, false>(*args, queue, err);
     if (vectors <= kMostVectors)
         return with_row_shape(vectors, [&](auto shape) {
             return launch_rows<K, shape.kThreads, shape.kVectors>(args, is_aligned, queue, err);
@@ -505,6 +502,7 @@ static inline struct norm_args norm_args_of(const struct rmsnorm_plan *plan,
     args.x_pitch = args.residual_pitch = args.residual_out_pitch = pitch_of(plan, x);
     args.addend_pitch = args.x_pitch;
     args.x_scale = args.residual_scale = args.addend_scale = args.sum_scale = 1;
+    args.heads = 1;
     args.y_pitch = pitch_of(plan, y);
     args.eps = plan->eps;
     args.weight_bias = plan->weight_bias;
@@ -513,6 +511,18 @@ static inline struct norm_args norm_args_of(const struct rmsnorm_plan *plan,
     args.weight_kind = weight_kind_of(plan->weight_dtype, x->dtype);
     args.rounds_product = plan->rounding != RMSNORM_ROUND_ONCE && x->dtype != ROPED_F32;
     return args;
+}
+
+// Rows of x are heads, so many of one of its tensor's, each with weights of its own.
+static inline void set_heads(struct norm_args *args, int64_t heads, const struct roped_tensor *x,
+                             const struct roped_tensor *y)
+{
+    const int64_t width = args->hidden * heads;
+    const bool is_one = args->n_rows <= heads;
+    args->heads = heads;
+    args->x_pitch = is_one ? width : row_stride(x, width);
+    args->y_pitch = is_one ? width : row_stride(y, width);
+    args->residual_pitch = args->residual_out_pitch = args->addend_pitch = args->x_pitch;
 }
 
 // What is added to x, and where the sum goes.

@@ -9,8 +9,10 @@
 template <typename K, int kRowThreads, int kRowVectors, bool kKeep, int kRowShares = 1>
 struct pair_config : norm_config<K, kRowThreads, kRowVectors, kWeightInKind, false, kRowShares> {
     static constexpr bool kKeeps = kKeep;
+    static constexpr bool kIsSmall = kRowVectors == 2 || sizeof(typename K::T) == 4;
+    // 64 registers, where a row's vectors and their weights need no more
     static constexpr int kMinBlocks =
-        kRowThreads == 512 && (kRowVectors == 2 || sizeof(typename K::T) == 4) ? 2 : 1;
+        pair_config::kIsBlock && kIsSmall && kRowThreads <= 512 ? 1024 / kRowThreads : 1;
 };
 
 template <typename K>
@@ -34,7 +36,8 @@ static enum roped_status launch_pair_rows(struct pair_args *args, struct roped_q
     using kept = gathered<pair_config<K, kThreads, kVectors, (kThreads >= 128)>,
                           pair_config<K, kThreads / 2, kVectors * 2, true, 2>>;
     struct norm_args *norm = &args->norm;
-    const int64_t bytes = 3 * norm->n_rows * norm->hidden * (int64_t)sizeof(typename K::T);
+    const int64_t bytes =
+        (K::kAdds ? 3 : 2) * norm->n_rows * norm->hidden * (int64_t)sizeof(typename K::T);
     const int64_t n_blocks = blocks_of(norm->n_rows, few::kGroups);
     norm->n_vectors = (int32_t)(norm->hidden / K::kVec);
     if (kThreads >= 128 && passes_l2(bytes, queue))
@@ -60,9 +63,8 @@ static enum roped_status launch_pair_kind(struct pair_args *args, struct roped_q
         return launch_pair_reread<K>(args, is_aligned, wide_threads(vectors), queue, err);
     }
     return with_row_shape(vectors, [&](auto shape) {
-        if constexpr (K::kAdds)
-            if (is_aligned && norm->weight_kind <= kWeightSame)
-                return launch_pair_rows<K, shape.kThreads, shape.kVectors>(args, queue, err);
+        if (is_aligned && norm->weight_kind <= kWeightSame)
+            return launch_pair_rows<K, shape.kThreads, shape.kVectors>(args, queue, err);
         const int threads = staged_threads<K, shape.kThreads, shape.kVectors>(norm);
         return launch_pair_reread<K>(args, is_aligned, threads, queue, err);
     });

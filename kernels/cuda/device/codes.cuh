@@ -291,10 +291,10 @@ __device__ __forceinline__ void store_fp8(uint8_t *to, const fp8_codes<n> &codes
     }
 }
 
-// Codes of values; to is where the first one is.
+// What codes of values are made of: x is divided.
 template <int n>
-__device__ __forceinline__ void store_codes(const code_rule &rule, uint8_t *to, float (&x)[n],
-                                            const code_divisor &by, code_store how = kStoresWhole)
+__device__ __forceinline__ void divide_codes(const code_rule &rule, float (&x)[n],
+                                             const code_divisor &by)
 {
     multiply(x, by.factor);
     if (rule.scale != CODE_SCALE_E8M0) {
@@ -302,6 +302,25 @@ __device__ __forceinline__ void store_codes(const code_rule &rule, uint8_t *to, 
         for (float &value : x)
             value = quotient(value, by.high, by.low);
     }
+}
+
+// Codes of 8 bits of what was divided.
+template <int n>
+__device__ __forceinline__ fp8_codes<n> byte_codes_of(const code_rule &rule, float (&x)[n])
+{
+    if (rule.element == CODE_E4M3)
+        return fp8_codes_of<false>(x);
+    if (rule.element == CODE_E5M2)
+        return fp8_codes_of<true>(x);
+    return int8_codes_of(x, rule.least_code);
+}
+
+// Codes of values; to is where the first one is.
+template <int n>
+__device__ __forceinline__ void store_codes(const code_rule &rule, uint8_t *to, float (&x)[n],
+                                            const code_divisor &by, code_store how = kStoresWhole)
+{
+    divide_codes(rule, x, by);
     if (rule.element == CODE_E4M3)
         store_fp8(to, fp8_codes_of<false>(x), how);
     else if (rule.element == CODE_E5M2)

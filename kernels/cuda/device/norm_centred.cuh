@@ -433,10 +433,11 @@ __global__ void __maxnreg__(C::kRegisters)
     int first = group.thread * K::kVec;
     place.left = place.row < args.n_rows ? (int)args.hidden - first : 0;
     int n = group.held_by_warp(args.hidden, K::kVec);
-    row_source<K> source(args, place.row * args.x_pitch + first,
+    row_source<K> source(args, row_at<K>(args, place.row, args.x_pitch) + first,
                          K::kAdds ? place.row * args.residual_pitch + first : 0,
                          K::kHasTerms ? place.row * args.addend_pitch + first : 0);
-    centred_gains<K, C> gains(args, args.weight, 1.0f), biases(args, args.bias, 0.0f);
+    centred_gains<K, C> gains(args, weights_of<K>(args, args.weight, place.row), 1.0f);
+    centred_gains<K, C> biases(args, weights_of<K>(args, args.bias, place.row), 0.0f);
     source.find_now();
     // what is read of the parameters before is in a cache behind the wait
     finish_before_wait(source.x, n, gains.weights, biases.weights, args.y, args.residual_out,
@@ -487,31 +488,26 @@ __global__ void __maxnreg__(C::kRegisters)
         }
         add_bias(args, gain);
         finish_any<K>(args, gain, bias, scale, y);
-        put_vector<T, C::kIsPlain>(static_cast<T *>(args.y) + place.row * args.y_pitch + at,
+        put_vector<T, C::kIsPlain>(static_cast<T *>(args.y) +
+                                       row_at<K>(args, place.row, args.y_pitch) + at,
                                    group.threads, group.thread, left, y);
     }
 }
 
-// Sums of terms at any address, and heads, which are rare, by as many threads as a row in registers
-// has: in the same order, so with the bits that the norm of the stored sum has where every step is
-// rounded. A thread reads the elements that it writes, and no others: a result may take an input's
-// place.
+// A row that no registers hold. Sums of terms at any address, and heads, which are rare, by as many
+// threads as a row in registers has: in the same order, so with the bits that the norm of the
+// stored sum has where every step is rounded. A thread reads the elements that it writes, and no
+// others: a result may take an input's place.
 template <typename K, bool kIsBlock>
-__global__ void __launch_bounds__(1024)
-    centred_terms_kernel(const __grid_constant__ struct norm_args args)
+__device__ __forceinline__ void centre_in_memory(const norm_args &args, int64_t row,
+                                                 const row_threads<kIsBlock> &group)
 {
     using T = typename K::T;
-    row_threads<kIsBlock> group{(int)blockDim.x, (int)threadIdx.x};
-    int64_t row = blockIdx.x;
-    if constexpr (!kIsBlock)
-        row = row * blockDim.y + threadIdx.y;
     int step = group.threads * K::kVec, n = group.held_by_warp(args.hidden, K::kVec);
     int64_t first = group.thread * K::kVec, left = row < args.n_rows ? args.hidden - first : 0;
     row_source<K> source(args, row_at<K>(args, row, args.x_pitch) + first,
                          K::kAdds ? row * args.residual_pitch + first : 0,
                          K::kHasTerms ? row * args.addend_pitch + first : 0);
-    wait_for_previous();
-    let_next_start();
     bool is_done;
     row_scale scale = centre<float>(args, read_row<K>{args, source, left, step}, group, n, is_done);
     if (kIsBlock ? !is_done : !__all_sync(0xFFFFFFFFu, is_done)) {
@@ -532,5 +528,31 @@ __global__ void __launch_bounds__(1024)
         add_bias(args, gain);
         finish_any<K>(args, gain, bias, scale, y);
         store_result<K, false>(args, row_at<K>(args, row, args.y_pitch) + first + i, n_left, y);
+    }
+}
+
+template <typename K, bool kIsBlock>
+__global__ void __launch_bounds__(1024)
+    centred_terms_kernel(const __grid_constant__ struct norm_args args)
+{
+    int64_t row = blockIdx.x;
+    if constexpr (!kIsBlock)
+        row = row * blockDim.y + threadIdx.y;
+    wait_for_previous();
+    let_next_start();
+    centre_in_memory<K>(args, row, row_threads<kIsBlock>{(int)blockDim.x, (int)threadIdx.x});
+}
+
+// Rows in turn, so many apart, from one on that float32 does not centre; its neighbours have the
+// bits that they would have. Out of line, and nothing is left to do behind it.
+template <typename K, bool kIsBlock>
+__device__ __noinline__ void call_centre_rest(const norm_args &args, int64_t row,
+                                              row_threads<kIsBlock> group, int step)
+{
+    int first = kIsBlock ? 0 : threadIdx.y % (32 / group.threads); // of a warp all go round
+    for (; row - first < args.n_rows; row += step) {
+        centre_in_memory<K>(args, row, group);
+        if (kIsBlock)
+            __syncthreads(); // all have read the sums
     }
 }

@@ -99,7 +99,7 @@ template <typename Element, norm_source kFrom, norm_sink kTo>
 struct norm_kind {
     using T = Element;
     static constexpr int kVec = kVecOf<T>;
-    static constexpr bool kHasHeads = kFrom == kFromHeads; // read again, not held
+    static constexpr bool kHasHeads = kFrom == kFromHeads;
     static constexpr bool kAdds = kFrom != kFromX && !kHasHeads;
     static constexpr bool kRoundsSum = kFrom == kFromRoundedSum;
     static constexpr bool kHasTerms = kFrom == kFromTerms || kFrom == kFromAny;

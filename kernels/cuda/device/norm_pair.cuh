@@ -100,6 +100,15 @@ __device__ __forceinline__ void unpack_pair(const pair_args &args, const raw_row
     }
 }
 
+template <typename K>
+__device__ __forceinline__ row_scale rounded_scale(const pair_args &args, row_scale row)
+{
+    using E = element<typename K::T>;
+    if (K::kPair == NORM_ALONE && args.rounds_scale)
+        row.scale = E::to_float(E::from_float(row.scale));
+    return row;
+}
+
 // From z of a vector to its result. The sum is not fused: it is that of what the norm gives.
 template <typename K>
 __device__ __forceinline__ void finish_pair(const pair_args &args, const float (&gain)[K::kVec],
@@ -215,7 +224,7 @@ __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
         for (int v = 0; v < kVectors; v++)
             forget_words(raw.x[v]);
     }
-    const row_scale scale = scale_of_values<K, C>(norm, z);
+    const row_scale scale = rounded_scale<K>(args, scale_of_values<K, C>(norm, z));
     if (C::kMayPart && part.to_write <= 0)
         return; // whole warps
 #pragma unroll
@@ -225,7 +234,7 @@ __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
         add_bias(norm, gain);
         if constexpr (kUnpacksAgain)
             unpack<T>(raw.x[v], z[v]);
-        finish_pair<K>(args, gain, scale, raw.residual[v], z[v]);
+        finish_pair<K>(args, gain, scale, raw.residual[K::kAdds ? v : 0], z[v]);
         if (part.writes(v))
             store_result<K, true>(norm, part.at + v * part.step(), K::kVec, z[v]);
     }
@@ -288,11 +297,8 @@ __global__ void __launch_bounds__(1024)
     int64_t end = row < norm.n_rows ? norm.hidden : 0;
     const pair_place place(args, row);
     const row_source<K> source = place.source<K>(norm, 0);
-    row_scale scale = reread_pair_scale<K, kIsAligned>(args, source, end, thread, threads);
-    if constexpr (K::kPair == NORM_ALONE)
-        if (args.rounds_scale)
-            scale.scale =
-                element<typename K::T>::to_float(element<typename K::T>::from_float(scale.scale));
+    const row_scale scale = rounded_scale<K>(
+        args, reread_pair_scale<K, kIsAligned>(args, source, end, thread, threads));
     raw_row<K, 1> raw;
     for (int64_t i = thread * K::kVec; i < end; i += threads * K::kVec) {
         float y[K::kVec], gain[K::kVec];

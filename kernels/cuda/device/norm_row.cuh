@@ -524,8 +524,12 @@ struct row_values<K, C, false> {
                 unpack_row<K>(from, v, z);
                 raw.x[v] = pack<typename K::T>(z);
             }
-        } else {
+        } else if constexpr (std::is_same_v<K, kept>) {
             raw = from;
+        } else {
+#pragma unroll
+            for (int v = 0; v < kVectors; v++)
+                raw.x[v] = from.x[v]; // of heads
         }
     }
     template <bool kAgain>

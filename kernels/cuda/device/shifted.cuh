@@ -43,6 +43,23 @@ static __device__ __noinline__ uint4 load_pieces(const char *from, int bytes)
     return make_uint4(word[0], word[1], word[2], word[3]);
 }
 
+// The 16 bytes from byte off of packet a on, to which b is the next; units of kUnit (2 or 4) bytes.
+template <int kUnit>
+__device__ __forceinline__ uint4 shift_packets(const uint4 &a, const uint4 &b, int off)
+{
+    bool by_8 = off & 8, by_4 = off & 4;
+    uint32_t far[6] = {by_8 ? a.z : a.x, by_8 ? a.w : a.y, by_8 ? b.x : a.z,
+                       by_8 ? b.y : a.w, by_8 ? b.z : b.x, by_8 ? b.w : b.y};
+    uint32_t near[5], word[4];
+#pragma unroll
+    for (int i = 0; i < 5; i++)
+        near[i] = by_4 ? far[i + 1] : far[i];
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        word[i] = kUnit == 4 ? near[i] : __funnelshift_r(near[i], near[i + 1], off * 8 & 16);
+    return make_uint4(word[0], word[1], word[2], word[3]);
+}
+
 // A vector of elements of kUnit (2 or 4) bytes, of which so many bytes are wanted: 16, or those
 // before the end of a row; none where that is 0 or below. end: whole_end of its tensor.
 template <int kUnit>
@@ -64,19 +81,7 @@ struct shifted_vector {
     // Once its packets are there; zeros behind what is wanted.
     __device__ __forceinline__ uint4 finish() const
     {
-        const uint4 &a = first, &b = second;
-        int off = (int)((uintptr_t)from & 15);
-        bool by_8 = off & 8, by_4 = off & 4;
-        uint32_t far[6] = {by_8 ? a.z : a.x, by_8 ? a.w : a.y, by_8 ? b.x : a.z,
-                           by_8 ? b.y : a.w, by_8 ? b.z : b.x, by_8 ? b.w : b.y};
-        uint32_t near[5], word[4];
-#pragma unroll
-        for (int i = 0; i < 5; i++)
-            near[i] = by_4 ? far[i + 1] : far[i];
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            word[i] = kUnit == 4 ? near[i] : __funnelshift_r(near[i], near[i + 1], off * 8 & 16);
-        uint4 vector = make_uint4(word[0], word[1], word[2], word[3]);
+        uint4 vector = shift_packets<kUnit>(first, second, (int)((uintptr_t)from & 15));
         if (!is_plain)
             vector = load_pieces(from, bytes);
         return vector;
@@ -117,36 +122,57 @@ __device__ __forceinline__ void store_words(char *to, const uint32_t (&word)[kWo
         *reinterpret_cast<uint32_t *>(to) = word[0];
 }
 
-// Stores the first n_units of the units of a vector, which is one, two or four words; none where
-// that is 0 or below. All lanes of a warp take part. has_left: the lane before has the vector
-// before, whole; has_right: the lane behind has the vector behind, if there is one.
-template <typename Unit, int kWords>
+// Stores the first n_units of the units of kVecs vectors, each of which is one, two or four words;
+// none where that is 0 or below. All lanes of a warp take part. has_left: the lane before has the
+// vectors before, whole; has_right: the lane behind has those behind, if there are any.
+template <typename Unit, int kVecs = 1, int kAll>
 __device__ __forceinline__ void store_shifted(char *to, int64_t n_units, bool has_left,
-                                              bool has_right, const uint32_t (&word)[kWords])
+                                              bool has_right, const uint32_t (&word)[kAll])
 {
-    constexpr int kBytes = 4 * kWords, kUnits = kBytes / (int)sizeof(Unit);
+    constexpr int kWords = kAll / kVecs, kBytes = 4 * kWords, kUnits = kBytes / (int)sizeof(Unit);
     int off = (int)((uintptr_t)to & (kBytes - 1));
     int head = (kBytes - off) / (int)sizeof(Unit); // units before the next packet
-    uint32_t packet[kWords];
-    turn_words<(int)sizeof(Unit)>(word, off, packet);
+    uint32_t turned[kVecs][kWords];
 #pragma unroll
-    for (int i = 0; i < kWords; i++) {
-        uint32_t left = __shfl_up_sync(0xFFFFFFFFu, packet[i], 1);
-        int n_left = off - 4 * i; // bytes of the word that are the left lane's
-        uint32_t mask = n_left <= 0 ? 0 : n_left >= 4 ? 0xFFFFFFFFu : (1u << (8 * n_left)) - 1;
-        packet[i] = (packet[i] & ~mask) | (left & mask);
+    for (int v = 0; v < kVecs; v++) {
+        uint32_t one[kWords];
+        memcpy(one, word + v * kWords, sizeof one);
+        turn_words<(int)sizeof(Unit)>(one, off, turned[v]);
     }
-    bool is_whole = n_units >= head && (has_left || off == 0);
-    bool is_next_whole = has_right && n_units - kUnits >= head;
-    if (is_whole)
-        store_words(to - off, packet);
-    unsigned mine = n_units >= kUnits ? (1u << kUnits) - 1 : n_units > 0 ? (1u << n_units) - 1 : 0;
-    unsigned heads = (1u << head) - 1;
-    mine &= (is_whole ? 0 : heads) | (is_next_whole ? 0 : ~heads);
+    // of the units, those that are in no packet: from the end of one packet to that of the next
+    const unsigned all = n_units >= kVecs * kUnits ? (1u << kVecs * kUnits) - 1
+                         : n_units > 0             ? (1u << n_units) - 1
+                                                   : 0;
+    const unsigned heads = (1u << head) - 1;
+    unsigned mine = all;
+#pragma unroll
+    for (int v = 0; v <= kVecs; v++) {
+        const bool is_first = v == 0, is_next = v == kVecs;
+        const bool is_whole = n_units - v * kUnits >= head &&
+                              (is_first ? has_left || off == 0 : !is_next || has_right);
+        const unsigned before =
+            is_first ? 0 : heads << (v - 1) * kUnits | ((1u << (v - 1) * kUnits) - 1);
+        const unsigned until = is_next ? ~0u : heads << v * kUnits | ((1u << v * kUnits) - 1);
+        if (is_whole)
+            mine &= before | ~until;
+        if (is_next)
+            break;
+        uint32_t packet[kWords];
+#pragma unroll
+        for (int i = 0; i < kWords; i++) {
+            const uint32_t left =
+                is_first ? __shfl_up_sync(0xFFFFFFFFu, turned[kVecs - 1][i], 1) : turned[v - 1][i];
+            int n_left = off - 4 * i; // bytes of the word that are the left vector's
+            uint32_t mask = n_left <= 0 ? 0 : n_left >= 4 ? 0xFFFFFFFFu : (1u << (8 * n_left)) - 1;
+            packet[i] = (turned[v][i] & ~mask) | (left & mask);
+        }
+        if (is_whole)
+            store_words(to - off + v * kBytes, packet);
+    }
     if (mine == 0)
         return;
 #pragma unroll
-    for (int i = 0; i < kUnits; i++) {
+    for (int i = 0; i < kVecs * kUnits; i++) {
         int at = i * (int)sizeof(Unit);
         if (mine >> i & 1)
             reinterpret_cast<Unit *>(to)[i] = (Unit)(word[at / 4] >> (at % 4 * 8));

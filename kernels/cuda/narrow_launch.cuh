@@ -1,0 +1,75 @@
+// narrow_launch.cuh - launch shapes of norms of narrow rows (device/norm_narrow.cuh). Host code.
+#pragma once
+
+#include "cuda/device/norm_narrow.cuh"
+#include "cuda/dispatch.cuh"
+
+#include <numeric>
+
+// Do rows lie beside each other, in every tensor?
+static inline bool is_packed(const struct norm_args *args)
+{
+    const int64_t width = args->hidden * args->heads;
+    return args->x_pitch == width && args->y_pitch == width && args->residual_pitch == width &&
+           args->residual_out_pitch == width && (!args->addend || args->addend_pitch == width);
+}
+
+// Blocks that take n in turn, as many as there are places for, or a few more: a multiple of step,
+// if some of them take more than one.
+static inline int64_t blocks_in_turn(int64_t n, int64_t places, int64_t step)
+{
+    const int64_t turns = n / places;
+    const int64_t blocks = turns > 1 ? blocks_of(blocks_of(n, turns), step) * step : n;
+    return blocks < n ? blocks : n;
+}
+
+template <typename K, typename C>
+static enum roped_status launch_narrow_rows(const struct norm_args &args, int64_t vectors,
+                                            struct roped_queue *queue, struct roped_error *err)
+{
+    constexpr int64_t kOwn = 2 << 10; // bytes of shared memory that a block has besides
+    const int64_t enough = args.n_rows / (2 * queue->n_multiprocessors);
+    int threads = 4;
+    while (threads * C::kVectors < vectors)
+        threads *= 2;
+    const int of_warp = 32 / threads;
+    const int64_t span = packets_of_span(of_warp * args.hidden * (int64_t)sizeof(typename K::T));
+    const int64_t bytes = 16 * C::kTensors * span; // of a warp
+    int warps = 1;
+    while (warps < 8 && warps * of_warp < enough && 2 * warps * bytes + kOwn <= queue->shared_bytes)
+        warps *= 2;
+    const int rows = warps * of_warp;
+    const int64_t places = (int64_t)queue->n_multiprocessors * C::kMinBlocks * 8 / warps;
+    const int64_t blocks = blocks_in_turn(blocks_of(args.n_rows, rows), places,
+                                          args.heads / std::gcd(args.heads, (int64_t)rows));
+    return start(queue, norm_narrow_kernel<K, C>, dim3((unsigned)threads, (unsigned)rows), blocks,
+                 dim3(), args, err, warps * bytes);
+}
+
+// Vectors of a row at most, half as many of a sum: where registers hold two rows of more, too few
+// warps find room.
+template <bool kCentre>
+constexpr int kNarrowVectors = kCentre ? 96 : 128;
+
+// Rows beside each other that a warp takes, or a part of one, with weights of their type.
+template <typename K, bool kCentre>
+static bool has_narrow_rows(const struct norm_args *args)
+{
+    constexpr int kMost = kNarrowVectors<kCentre> / (K::kAdds ? 2 : 1);
+    return args->hidden <= kMost * K::kVec && is_packed(args) &&
+           args->weight_kind <= (int)kWeightSame && args->n_rows <= INT_MAX / 2 &&
+           args->heads * args->hidden <= INT_MAX / 2;
+}
+
+template <typename K, bool kCentre>
+static enum roped_status launch_narrow(const struct norm_args &args, struct roped_queue *queue,
+                                       struct roped_error *err)
+{
+    const int64_t vectors = blocks_of(args.hidden, K::kVec);
+    if constexpr (!K::kAdds)
+        if (vectors > 64) {
+            using C = narrow_config<K, kNarrowVectors<kCentre> / 32, kCentre>;
+            return launch_narrow_rows<K, C>(args, vectors, queue, err);
+        }
+    return launch_narrow_rows<K, narrow_config<K, 2, kCentre>>(args, vectors, queue, err);
+}
