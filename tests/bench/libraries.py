@@ -119,24 +119,6 @@ def flashinfer_act_and_mul(lib, p, x):
     return lambda: [function(x)]
 
 
-def flashinfer_quantize(lib, p, x):
-    swizzled, shape = p.get("scale_layout") == "swizzled", (x.shape[0], -1)
-    if p["output_dtype"] == "mxfp8":
-
-        def run():
-            y, scales = lib.quantization.mxfp8_quantize(x, swizzled)
-            return [y, scales.view(shape)]
-
-        return run
-    scale = torch.tensor([float(p.get("global_scale", 1))], device=x.device)
-
-    def run_nvfp4():
-        y, scales = lib.quantization.fp4_quantize(x, scale, 16, False, swizzled)
-        return [y, scales.view(torch.float8_e4m3fn).view(shape)]
-
-    return run_nvfp4
-
-
 def flashinfer_rope(lib, p, q, k, positions, cos, sin):
     table, d = torch.cat((cos, sin), -1), q.shape[-1]
     flat, is_neox = [x.flatten(1) for x in (q, k)], p.get("style", "neox") == "neox"
@@ -192,7 +174,6 @@ CALLS = {
     ("flashinfer", "rmsnorm_quantize"): (flashinfer_rmsnorm_quantize, "weight", GIVEN),
     ("flashinfer", "add_rmsnorm_quantize"): (flashinfer_add_rmsnorm_quantize, "weight", GIVEN),
     ("flashinfer", "act_and_mul"): (flashinfer_act_and_mul, "x", ROUNDING + "activation=silu|gelu|gelu_tanh"),
-    ("flashinfer", "quantize"): (flashinfer_quantize, "", "output_dtype=mxfp8|nvfp4 global_scale scale_layout"),
     ("flashinfer", "rope"): (flashinfer_rope, "k positions", "angles style"),
     ("quack", "rmsnorm"): (quack_rmsnorm, "weight", ROUNDING),
     ("quack", "rmsnorm_backward"): (quack_rmsnorm_backward, "weight|weight grad_residual", ROUNDING),
@@ -214,11 +195,10 @@ def has(library):
 
 def knows(library, row):
     """Does the library do what the row asks for?"""
-    _, inputs, words = CALLS.get((library, row.op), (None, "", ""))
-    is_of_type = library != "flashinfer" or row.dtype in HALF
-    is_default = row.op == "quantize" and "output_dtype" not in row.params  # E4M3 by rows
-    known = (library, row.op) in CALLS and is_of_type and not is_default
-    return known and " ".join(row.inputs) in inputs.split("|") and peers.within(words, row.params)
+    if (library, row.op) not in CALLS or library == "flashinfer" and row.dtype not in HALF:
+        return False
+    _, inputs, words = CALLS[library, row.op]
+    return " ".join(row.inputs) in inputs.split("|") and peers.within(words, row.params)
 
 
 def call(library, row, device):
