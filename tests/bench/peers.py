@@ -391,12 +391,15 @@ PEERS = {
 }
 
 
+def within(words, params):
+    """Are all parameters among these, and the choices that are named?"""
+    known = {word.partition("=")[0]: word.partition("=")[2] for word in words.split()}
+    return all(name in known and (not known[name] or value in known[name].split("|")) for name, value in params.items())
+
+
 def knows(row):
     """Is there a peer that does all that the row asks for?"""
-    if row.op not in PEERS:
-        return False
-    known = {word.partition("=")[0]: word.partition("=")[2] for word in PEERS[row.op].knows.split()}
-    return all(name in known and (not known[name] or value in known[name].split("|")) for name, value in row.params.items())
+    return row.op in PEERS and within(PEERS[row.op].knows, row.params)
 
 
 def names_of(row):

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""The rows of `bench_ops --json FILE` beside torch.compile of the same work (peers.py) on
-the same device: on a GPU, medians of CUDA-graph replays over sets of tensors that together
-exceed the L2 cache; on a CPU, medians of calls over such sets.
+"""The rows of `bench_ops --json FILE` beside torch.compile of the same work (peers.py), or
+beside another library's call (libraries.py), on the same device: on a GPU, medians of
+CUDA-graph replays over sets of tensors that together exceed the L2 cache; on a CPU, medians
+of calls over such sets.
 
     bench_ops --backend cuda --sweep --no-check --json FILE
-    tests/bench/sweep.py FILE [FILE ...] [--seconds N] [--out FILE]
+    tests/bench/sweep.py FILE [FILE ...] [--peer liger] [--seconds N] [--out FILE]
     bench_ops --sweep --no-check --threads 2 --json FILE
     tests/bench/sweep.py FILE --device cpu --threads 2
 
@@ -19,10 +20,12 @@ import math
 import statistics
 import time
 
+import libraries
 import peers
 import torch
 
 REPLAYS, MOST_LAUNCHES = 15, 64
+COMPILED = "torch.compile"
 
 
 def on_gpu(run, sets, n):
@@ -57,11 +60,23 @@ def on_cpu(run, sets, n, clock):
     return statistics.median(times)
 
 
-def microseconds(row, options):
+def prepared(row, options, n_sets):
+    """The function to time, and what it is given in each call; None if a library computes something else."""
     new_set, function = peers.call(peers.Row(row), options.device)
+    if options.peer == COMPILED:
+        return torch.compile(function, dynamic=False, fullgraph=True), [new_set() for _ in range(n_sets)]
+    ready = libraries.call(options.peer, peers.Row(row), options.device)
+    if not libraries.agrees(ready, function, new_set()):
+        return None
+    return (lambda launch: launch()), [[ready(new_set())] for _ in range(n_sets)]
+
+
+def microseconds(row, options):
     n_sets = max(1, min(16, math.ceil(options.cache / row["bytes"])))
-    sets = [new_set() for _ in range(n_sets)]
-    run = torch.compile(function, dynamic=False, fullgraph=True)
+    made = prepared(row, options, n_sets)
+    if not made:
+        return None
+    run, sets = made
     most = int(options.round_bytes / row["bytes"]) // n_sets * n_sets
     n = max(n_sets, min(MOST_LAUNCHES, most))
     if options.device == "cuda":
@@ -69,15 +84,19 @@ def microseconds(row, options):
     return on_cpu(run, sets, n, time.process_time if options.cpu_time else time.perf_counter)
 
 
-def rows_of(paths, only):
+def rows_of(paths, only, peer):
     """The turns of each row; rows that no peer knows, or that are slices, are counted alone."""
+
+    def has_peer(row):
+        return peers.knows(row) and (peer == COMPILED or libraries.knows(peer, row))
+
     rows, others = {}, set()
     for path in paths:
         with open(path) as file:
             for row in map(json.loads, file):
                 if only not in row["row"]:
                     continue
-                if peers.knows(peers.Row(row)) and not row["of"]:
+                if has_peer(peers.Row(row)) and not row["of"]:
                     rows.setdefault(row["row"], []).append(row)
                 else:
                     others.add(row["row"])
@@ -85,9 +104,11 @@ def rows_of(paths, only):
     return rows
 
 
-def report(found):
+def report(found, name_of_peer):
     for ratio, name, ours, peer, copy in sorted(found, reverse=True):
-        print(f"{ratio:6.3f} {name:50s} {ours:9.2f} us, torch.compile {peer:9.2f}, copy {copy:9.2f}")
+        print(f"{ratio:6.3f} {name:50s} {ours:9.2f} us, {name_of_peer} {peer:9.2f}, copy {copy:9.2f}")
+    if not found:
+        return
     ratios = [row[0] for row in found]
     mean = math.exp(statistics.fmean(map(math.log, ratios)))
     shares = ", ".join(f"<= {bound:.2f} {sum(r <= bound for r in ratios)}" for bound in (1, 1.03, 1.05, 1.1))
@@ -97,34 +118,41 @@ def report(found):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+")
+    parser.add_argument("--peer", choices=(COMPILED, *libraries.NAMES), default=COMPILED)
     parser.add_argument("--only", default="", help="rows whose names have this in them")
     parser.add_argument("--seconds", type=float, default=1e9, help="measure no further row after these")
-    parser.add_argument("--out", help="torch.compile's times as JSON")
+    parser.add_argument("--out", help="the peer's times as JSON")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--threads", type=int, help="of PyTorch, on a CPU")
     parser.add_argument("--cpu-time", action="store_true")
     parser.add_argument("--cache", type=float, help="bytes that sets of tensors exceed (200e6 on a GPU, 4e6 on a CPU)")
     options = parser.parse_args()
+    if options.peer != COMPILED and not libraries.has(options.peer):
+        return
     options.cache = options.cache or (200e6 if options.device == "cuda" else 4e6)
     options.round_bytes = 1e9 if options.device == "cuda" else 1e8
     if options.threads or options.cpu_time:
         torch.set_num_threads(1 if options.cpu_time else options.threads)
     torch.set_grad_enabled(False)
     torch._dynamo.config.recompile_limit = 10000
-    found, peers, end = [], {}, time.time() + options.seconds
-    for name, turns in rows_of(options.files, options.only).items():
+    found, times, end = [], {}, time.time() + options.seconds
+    for name, turns in rows_of(options.files, options.only, options.peer).items():
         if time.time() > end:
             break
         best = min(turns, key=lambda row: row["us"])
-        peers[name] = peer = microseconds(best, options)
+        peer = microseconds(best, options)
+        if peer is None:
+            print(f"{name}: {options.peer} computes something else")
+            continue
+        times[name] = peer
         found.append((best["us"] / peer, name, best["us"], peer, best["copy_us"]))
         torch._dynamo.reset()
         if options.device == "cuda":
             torch.cuda.empty_cache()
-    report(found)
+    report(found, options.peer)
     if options.out:
         with open(options.out, "w") as file:
-            json.dump(peers, file)
+            json.dump(times, file)
 
 
 if __name__ == "__main__":

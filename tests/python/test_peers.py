@@ -16,6 +16,7 @@ BENCH = Path(os.environ["ROPED_TEST_BIN"]).with_name("bench_ops")
 if not BENCH.exists():
     pytest.skip("bench_ops is not built", allow_module_level=True)
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))
+import libraries  # noqa: E402
 import peers  # noqa: E402
 
 SIZES = {"rows": 5, "h": 384, "n": 3, "hq": 4, "hk": 2, "d": 32, "group_size": 128}
@@ -86,6 +87,20 @@ def test_every_row_has_a_peer():
     assert {line["params"] for line in others} == {
         "angles=compute&layout=bsd", "style=gptj&angles=compute&layout=bsd", "dynamic=true&scale_rounding=power_of_two",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("library, op", libraries.CALLS)
+def test_a_library_has_rows(library, op):
+    """One whose parameters fit no row would go unnoticed."""
+    rows = [peers.Row(line) for line in LINES if line["op"] == op]
+    assert any(peers.knows(row) and libraries.knows(library, row) for row in rows)
+
+
+def test_a_library_lacks_rows():
+    row = {"op": "rmsnorm", "dtype": "F32", "sizes": "rows=5 h=64", "inputs": "weight", "params": ""}
+    assert libraries.knows("liger", peers.Row(row)) and not libraries.knows("flashinfer", peers.Row(row))
+    assert not libraries.knows("liger", peers.Row(row | {"inputs": "weight grad_residual", "op": "rmsnorm_backward"}))
+    assert not libraries.knows("liger", peers.Row(row | {"params": "heads=4"}))
 
 
 def test_a_compiled_gradient():
