@@ -232,30 +232,24 @@ static __global__ void __launch_bounds__(kMostThreads, kVectors <= 2 ? 2 : 1)
 
 // ------------------------------------------------------------------------------------ any row
 
-// Stores the first n codes of a vector, of which a row that is not aligned may have fewer: bytes as
-// packets at any address, which all lanes of a warp take part in.
+// Stores the codes of a vector, as far as its row goes: of one that is not aligned, n elements are
+// left, which may be the next vector's, too.
 template <typename K, bool kIsAligned>
-__device__ __forceinline__ void store_staged(const staged_row<K, kIsAligned> &row,
-                                             const quantize_args &codes, int vector, int n,
-                                             const code_divisor &divisor, float (&y)[K::kVec])
+__device__ __forceinline__ void store_staged(const quantize_args &codes, int64_t row, int vector,
+                                             int n, const code_divisor &divisor,
+                                             float (&y)[K::kVec])
 {
     constexpr int kVec = K::kVec;
-    uint8_t *to = codes.y + row.row * codes.y_stride + ((int64_t)vector * kVec >> codes.y_shift);
+    uint8_t *to = codes.y + row * codes.y_stride + ((int64_t)vector * kVec >> codes.y_shift);
     if constexpr (kIsAligned) {
         if (n > 0)
             store_codes(codes.rule, to, y, divisor);
     } else {
         alignas(8) uint8_t code[kVec];
         store_codes(codes.rule, code, y, divisor);
-        if (codes.y_shift == 0 && !row.args.by_elements) {
-            uint32_t word[kVec / 4];
-            memcpy(word, code, sizeof word);
-            put_words<uint8_t>(to, row.threads, row.thread, n, word);
-            return;
-        }
 #pragma unroll
         for (int byte = 0; byte < kVec; byte++)
-            if (byte << codes.y_shift < n)
+            if (byte << codes.y_shift < min(n, kVec))
                 to[byte] = code[byte];
     }
 }
@@ -285,7 +279,7 @@ static __global__ void __launch_bounds__(1024)
     // Sums are stored here, where nobody reads their row again.
     const auto write = [&](int vector, int n, const code_divisor &divisor) {
         row.store_sum_of(vector, n, z);
-        store_staged(row, codes, vector, n, divisor, y);
+        store_staged<K, kIsAligned>(codes, row.row, vector, n, divisor, y);
     };
     if (!codes.finds) {
         row.for_each(thread, row.end, threads, [&](int vector, int n) {
