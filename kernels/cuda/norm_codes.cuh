@@ -232,93 +232,86 @@ static __global__ void __launch_bounds__(kMostThreads, kVectors <= 2 ? 2 : 1)
 
 // ------------------------------------------------------------------------------------ any row
 
-// Vectors first, first + step, ... before end of a row.
-struct coded_span {
-    int first, end, step;
-};
-
-// The elements behind a row's end are 0.
-template <typename K>
-__device__ __forceinline__ void finish_staged(const staged_row<K, false> &row, int vector,
-                                              const row_scale &scale, float (&z)[K::kVec],
-                                              float (&y)[K::kVec])
-{
-    row.finish(vector, scale, z, y);
-#pragma unroll
-    for (int i = 0; i < K::kVec; i++)
-        y[i] = i < row.left(vector) ? y[i] : 0.0f;
-}
-
-template <typename K>
-__device__ __forceinline__ float staged_largest(const staged_row<K, false> &row,
-                                                const code_rule &rule, const coded_span &span,
-                                                const row_scale &scale)
-{
-    float largest = 0, z[K::kVec], y[K::kVec];
-#pragma unroll 1
-    for (int vector = span.first; vector < span.end; vector += span.step) {
-        finish_staged(row, vector, scale, z, y);
-        largest = fmaxf(largest, largest_of(rule, y));
-    }
-    return largest;
-}
-
-// Sums are stored here, where nobody reads their row again.
-template <typename K>
-__device__ __forceinline__ void staged_codes(const staged_row<K, false> &row,
-                                             const quantize_args &codes, const coded_span &span,
-                                             const row_scale &scale, const code_divisor &divisor)
+// Stores the codes of a vector, as far as its row goes: of one that is not aligned, n elements are
+// left, which may be the next vector's, too.
+template <typename K, bool kIsAligned>
+__device__ __forceinline__ void store_staged(const quantize_args &codes, int64_t row, int vector,
+                                             int n, const code_divisor &divisor,
+                                             float (&y)[K::kVec])
 {
     constexpr int kVec = K::kVec;
-    float z[kVec], y[kVec];
-#pragma unroll 1
-    for (int vector = span.first; vector < span.end; vector += span.step) {
-        const int64_t i = (int64_t)vector * kVec, n = row.left(vector);
-        finish_staged(row, vector, scale, z, y);
-        store_sum<K, false>(row.args, row.row * row.args.residual_out_pitch + i, n, z);
+    uint8_t *to = codes.y + row * codes.y_stride + ((int64_t)vector * kVec >> codes.y_shift);
+    if constexpr (kIsAligned) {
+        if (n > 0)
+            store_codes(codes.rule, to, y, divisor);
+    } else {
         alignas(8) uint8_t code[kVec];
         store_codes(codes.rule, code, y, divisor);
-        uint8_t *to = codes.y + row.row * codes.y_stride + (i >> codes.y_shift);
 #pragma unroll
         for (int byte = 0; byte < kVec; byte++)
-            if (byte << codes.y_shift < min(n, (int64_t)kVec))
+            if (byte << codes.y_shift < min(n, kVec))
                 to[byte] = code[byte];
     }
 }
 
-// Tile by tile, each by as many threads as it has vectors, or all that the row has.
-template <typename K>
+// Tile by tile, each by as many threads as it has vectors, or all that the row has. What a thread
+// normalises once, where it has one vector of a tile, stays in registers until the scale is known.
+template <typename K, bool kIsAligned>
 static __global__ void __launch_bounds__(1024)
     norm_codes_staged_kernel(const __grid_constant__ norm_codes_args args)
 {
     __shared__ float partial[32];
-    const norm_args &norm = args.norm;
+    constexpr int kVec = K::kVec;
     const quantize_args &codes = args.codes;
     let_next_start();
     wait_for_previous();
-    const staged_row<K, false> row(norm);
+    const staged_row<K, kIsAligned> row(args.norm);
     const int threads = row.threads, thread = row.thread;
     const row_scale scale = row.find_scale();
+    float z[kVec] = {}, y[kVec] = {};
+    const auto take = [&](int vector, int n) { // the elements behind a row's end are 0
+        if (n > 0)
+            row.finish(vector, scale, z, y);
+#pragma unroll
+        for (int i = 0; i < kVec; i++)
+            y[i] = i < n ? y[i] : 0.0f;
+    };
+    // Sums are stored here, where nobody reads their row again.
+    const auto write = [&](int vector, int n, const code_divisor &divisor) {
+        row.store_sum_of(vector, n, z);
+        store_staged<K, kIsAligned>(codes, row.row, vector, n, divisor, y);
+    };
     if (!codes.finds) {
-        staged_codes(row, codes, {thread, row.end, threads}, scale, known_scale(codes));
+        row.for_each(thread, row.end, threads, [&](int vector, int n) {
+            take(vector, n);
+            write(vector, n, known_scale(codes));
+        });
         return;
     }
     __syncwarp(); // a tile's vectors may be other threads'
-    const int lanes = codes.n_tiles == 1 ? threads : min(1 << codes.tile_shift, threads);
+    const int tile_vectors = 1 << codes.tile_shift;
+    const int lanes = codes.n_tiles == 1 ? threads : min(tile_vectors, threads);
+    const bool is_kept = codes.n_tiles > 1 && lanes == tile_vectors;
     for (int64_t turn = 0; turn < codes.n_tiles; turn += threads / lanes) {
-        const int tile = (int)turn + thread / lanes, first = tile << codes.tile_shift;
-        coded_span span = {thread % lanes, row.end, lanes};
-        if (codes.n_tiles > 1) {
-            span.first += first;
-            span.end = min(row.end, first + (1 << codes.tile_shift));
-        }
+        const int tile = (int)turn + thread / lanes;
+        const int begin = codes.n_tiles > 1 ? tile << codes.tile_shift : 0;
+        const int first = begin + thread % lanes;
+        const int last = codes.n_tiles > 1 ? min(row.end, begin + tile_vectors) : row.end;
+        float largest = 0;
         // where there is nothing to do, every lane of a warp takes part all the same
-        const float largest = staged_largest(row, codes.rule, span, scale);
+        row.for_each(first, last, lanes, [&](int vector, int n) {
+            take(vector, n);
+            largest = fmaxf(largest, largest_of(codes.rule, y));
+        });
         const code_scale_made made =
             make_scale(codes.rule, largest_in_group(largest, partial, lanes));
-        if (thread % lanes == 0 && span.first < span.end)
+        if (thread % lanes == 0 && first < last)
             store_scale(codes.rule, codes.scales, scale_at(codes.scales, row.row, tile), made);
-        staged_codes(row, codes, span, scale, made.divisor);
+        row.for_each(first, last, lanes, [&](int vector, int n) {
+            if (!is_kept)
+                take(vector, n);
+            write(vector, n, made.divisor);
+        });
     }
 }
 
@@ -366,7 +359,8 @@ static enum roped_status launch_codes(norm_codes_args args, struct roped_queue *
         if (status)
             return status;
     }
-    if (K::kIsAny || !has_vectors<T>(&norm, 1) || !has_packets<T>(args.codes))
+    const bool is_aligned = has_vectors<T>(&norm, 1) && has_packets<T>(args.codes);
+    if (K::kIsAny || !is_aligned)
         kept = 0;
     const bool is_block = kept > 0 && threads >= 128;
     const int64_t turns = is_block ? rows_in_turn<K>(norm.n_rows, queue->n_multiprocessors) : 1;
@@ -378,7 +372,8 @@ static enum roped_status launch_codes(norm_codes_args args, struct roped_queue *
     while (args.codes.n_tiles > 1 && K::kVec << args.codes.tile_shift < args.codes.tile_width)
         args.codes.tile_shift++;
     const dim3 block = block_of_rows(threads);
-    kernel_fn<norm_codes_args> *kernel = norm_codes_staged_kernel<K>;
+    kernel_fn<norm_codes_args> *kernel =
+        is_aligned ? norm_codes_staged_kernel<K, true> : norm_codes_staged_kernel<K, false>;
     if constexpr (!K::kIsAny)
         kernel = kept == 2   ? codes_kernel_of<K, 2>(args.codes)
                  : kept == 4 ? codes_kernel_of<K, 4>(args.codes)
