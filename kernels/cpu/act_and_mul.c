@@ -14,13 +14,11 @@ static void act_block(const struct act_loop *loop, int64_t row, int64_t i,
                       int64_t n)
 {
     const struct roped_tensor *y = loop->y;
-    const struct cpu_conversion store = {
-        .from = ROPED_F32, .to = y->dtype, .is_streamed = loop->is_streamed};
     const int64_t at = row * cpu_stride(y, loop->values.plan->width) + i;
-    float value[CPU_BLOCK];
-    act_values_load(&loop->values, row, i, n, value);
-    loop->values.rows->convert(
-        &store, cpu_at(y->data, at, roped_dtype_bytes(y->dtype)), value, n);
+    const struct act_result to = {
+        y->dtype, loop->is_streamed,
+        cpu_at(y->data, at, roped_dtype_bytes(y->dtype))};
+    act_values_store(&loop->values, row, i, n, &to);
 }
 
 static void act_rows(void *context, int64_t begin, int64_t end)

@@ -1,11 +1,9 @@
 /*
  * act_and_mul_backward.c - gradients of act_and_mul on the CPU: rows over
- * threads, each a block at a time through float32.
+ * threads, each a block at a time.
  */
 #include "ops/act_and_mul_backward.h"
 #include "cpu/act_operand.h"
-
-#include <string.h>
 
 struct gradient_loop {
     const struct cpu_rows *rows;
@@ -15,50 +13,48 @@ struct gradient_loop {
     bool is_streamed;
 };
 
-static void store_block(const struct gradient_loop *loop, int64_t row,
-                        int64_t i, int64_t n, const float *gate,
-                        const float *up)
+/* Pairs of gates and ups are taken apart, and their gradients put together. */
+static void gradient_of_pairs(const struct gradient_loop *loop, int64_t row,
+                              int64_t i, int64_t n,
+                              struct cpu_gated_gradient *of)
 {
-    const struct act_operands *to = &loop->grad;
+    const struct act_operand *to = &loop->grad.gate;
     const struct cpu_conversion store = {.from = ROPED_F32,
-                                         .to = to->gate.tensor->dtype,
+                                         .to = to->tensor->dtype,
                                          .is_streamed = loop->is_streamed};
-    float pairs[2 * CPU_BLOCK];
-    if (loop->plan->interleaved) {
-        loop->rows->activation->weave(pairs, gate, up, n);
-        loop->rows->convert(&store, act_at(&to->gate, row, i), pairs, 2 * n);
-        return;
-    }
-    loop->rows->convert(&store, act_at(&to->gate, row, i), gate, n);
-    if (loop->plan->gated)
-        loop->rows->convert(&store, act_at(&to->up, row, i), up, n);
+    float g[CPU_BLOCK], gate[CPU_BLOCK], up[CPU_BLOCK], pairs[2 * CPU_BLOCK];
+    act_load(loop->rows, &loop->grad_y, row, i, n, g);
+    act_load(loop->rows, &loop->of.gate, row, i, n, gate);
+    act_load(loop->rows, &loop->of.up, row, i, n, up);
+    of->dtype = ROPED_F32;
+    of->grad_y = g;
+    of->gate = of->grad_gate = gate;
+    of->up = of->grad_up = up;
+    loop->rows->activation->descend(loop->plan, of, n);
+    loop->rows->activation->weave(pairs, gate, up, n);
+    loop->rows->convert(&store, act_at(to, row, i), pairs, 2 * n);
 }
 
 static void gradient_block(const struct gradient_loop *loop, int64_t row,
                            int64_t i, int64_t n)
 {
     const struct act_and_mul_plan *plan = loop->plan;
-    const struct cpu_activation_rows *rows = loop->rows->activation;
     const enum roped_dtype dtype = loop->grad_y.tensor->dtype;
-    const int64_t whole = cpu_ceil_div(n, CPU_LANES) * CPU_LANES;
-    float g[CPU_BLOCK], act[CPU_BLOCK], up[CPU_BLOCK];
-    float slope[CPU_BLOCK], to_act[CPU_BLOCK];
-    act_load(loop->rows, &loop->grad_y, row, i, n, g);
-    act_load(loop->rows, &loop->of.gate, row, i, n, act);
-    rows->differentiate(plan, act, slope, whole);
-    memcpy(to_act, g, (size_t)whole * sizeof *g);
+    struct cpu_gated_gradient of = {.dtype = dtype,
+                                    .rounds = plan->rounds ? dtype : ROPED_F32};
+    if (plan->interleaved) {
+        gradient_of_pairs(loop, row, i, n, &of);
+        return;
+    }
+    of.grad_y = act_at(&loop->grad_y, row, i);
+    of.gate = act_at(&loop->of.gate, row, i);
+    of.grad_gate = act_at(&loop->grad.gate, row, i);
     if (plan->gated) {
-        act_load(loop->rows, &loop->of.up, row, i, n, up);
-        rows->multiply(plan, to_act, up, whole);
+        of.up = act_at(&loop->of.up, row, i);
+        of.grad_up = act_at(&loop->grad.up, row, i);
     }
-    if (plan->rounds) {
-        loop->rows->round(dtype, act, n);
-        loop->rows->round(dtype, to_act, n);
-    }
-    rows->descend(slope, to_act, whole);
-    if (plan->gated)
-        rows->multiply_within(plan, act, g, up, whole);
-    store_block(loop, row, i, n, slope, act);
+    of.is_streamed = loop->is_streamed;
+    loop->rows->activation->descend(plan, &of, n);
 }
 
 static void gradient_rows(void *context, int64_t begin, int64_t end)

@@ -15,7 +15,8 @@ static void load_values(const void *of, int64_t row, int64_t first, int64_t n,
                         float *to)
 {
     const struct act_rows *from = of;
-    act_values_load(&from->values, row, first, n, to);
+    const struct act_result floats = {ROPED_F32, false, to};
+    act_values_store(&from->values, row, first, n, &floats);
     if (from->rounds)
         from->values.rows->round(from->values.dtype, to, n);
 }

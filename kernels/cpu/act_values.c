@@ -91,9 +91,12 @@ static void sigmoid_steps(const struct act_values *of, float *x, int64_t n)
     float z[CPU_BLOCK] = {0};
     memcpy(z, x, (size_t)n * sizeof *z);
     step(of, z, of->plan->alpha, 0, n);
-    const struct cpu_gated gated = {
-        .dtype = ROPED_F32, .gate = z, .rounds = of->dtype};
-    of->rows->activation->gate(&sigmoid, &gated, z, n);
+    const struct cpu_gated gated = {.dtype = ROPED_F32,
+                                    .to_dtype = ROPED_F32,
+                                    .rounds = of->dtype,
+                                    .gate = z,
+                                    .to = z};
+    of->rows->activation->gate(&sigmoid, &gated, n);
     step_product(of, x, z, n);
 }
 
@@ -184,35 +187,51 @@ struct act_values act_values_of(const struct roped_call *call,
         .operands = act_operands_of(plan, x, gate, &call->in[ACT_AND_MUL_UP])};
 }
 
-/* Elements of an operand where they are, or widened to floats. */
+/* Elements of an operand where they are, or every second one, as floats. */
 static const void *find(const struct act_values *of,
                         const struct act_operand *operand, int64_t row,
-                        int64_t i, int64_t n, float *floats,
-                        enum roped_dtype *dtype)
+                        int64_t i, int64_t n, float *floats)
 {
-    *dtype = operand->step == 1 ? operand->tensor->dtype : ROPED_F32;
     if (operand->step == 1)
         return act_at(operand, row, i);
     act_load(of->rows, operand, row, i, n, floats);
     return floats;
 }
 
-void act_values_load(const struct act_values *of, int64_t row, int64_t i,
-                     int64_t n, float *gate)
+/* Activations whose steps are not those of one loop. */
+static void store_steps(const struct act_values *of, int64_t row, int64_t i,
+                        int64_t n, const struct act_result *to)
+{
+    const struct cpu_conversion how = {
+        .from = ROPED_F32, .to = to->dtype, .is_streamed = to->is_streamed};
+    float gate[CPU_BLOCK], up[CPU_BLOCK];
+    act_load(of->rows, &of->operands.gate, row, i, n, gate);
+    if (of->plan->gated)
+        act_load(of->rows, &of->operands.up, row, i, n, up);
+    act_steps(of, gate, up, n);
+    of->rows->convert(&how, to->data, gate, n);
+}
+
+void act_values_store(const struct act_values *of, int64_t row, int64_t i,
+                      int64_t n, const struct act_result *to)
 {
     const struct act_and_mul_plan *plan = of->plan;
     const struct act_operands *from = &of->operands;
-    float up[CPU_BLOCK];
-    struct cpu_gated gated = {.rounds = plan->rounds ? of->dtype : ROPED_F32};
+    float gate[CPU_BLOCK], up[CPU_BLOCK];
     if (plan->steps || plan->activation == ACT_XIELU) {
-        act_load(of->rows, &from->gate, row, i, n, gate);
-        if (plan->gated)
-            act_load(of->rows, &from->up, row, i, n, up);
-        act_steps(of, gate, up, n);
+        store_steps(of, row, i, n, to);
         return;
     }
-    gated.gate = find(of, &from->gate, row, i, n, gate, &gated.dtype);
-    if (plan->gated)
-        gated.up = find(of, &from->up, row, i, n, up, &gated.up_dtype);
-    of->rows->activation->gate(plan, &gated, gate, n);
+    const enum roped_dtype dtype =
+        from->gate.step == 1 ? from->gate.tensor->dtype : ROPED_F32;
+    const struct cpu_gated gated = {
+        .dtype = dtype,
+        .up_dtype = dtype,
+        .to_dtype = to->dtype,
+        .rounds = plan->rounds ? of->dtype : ROPED_F32,
+        .gate = find(of, &from->gate, row, i, n, gate),
+        .up = plan->gated ? find(of, &from->up, row, i, n, up) : NULL,
+        .to = to->data,
+        .is_streamed = to->is_streamed};
+    of->rows->activation->gate(plan, &gated, n);
 }

@@ -1,6 +1,6 @@
 /*
- * act_values.h - act(gate) * up of rows as float32, before it is rounded to
- * whatever an operator returns.
+ * act_values.h - act(gate) * up of rows, in whatever type an operator
+ * returns it or goes on with.
  */
 #ifndef ROPED_CPU_ACT_VALUES_H
 #define ROPED_CPU_ACT_VALUES_H
@@ -19,9 +19,15 @@ struct act_values act_values_of(const struct roped_call *call,
                                 const struct act_and_mul_plan *plan,
                                 const struct cpu_rows *rows);
 
-/* Elements [i, i + n) of a row, at most CPU_BLOCK; to has room for n rounded up
- * to CPU_LANES. */
-void act_values_load(const struct act_values *of, int64_t row, int64_t i,
-                     int64_t n, float *to);
+/* Where they go, in any type that is no code. */
+struct act_result {
+    enum roped_dtype dtype;
+    bool is_streamed;
+    void *data;
+};
+
+/* Elements [i, i + n) of a row, at most CPU_BLOCK. */
+void act_values_store(const struct act_values *of, int64_t row, int64_t i,
+                      int64_t n, const struct act_result *to);
 
 #endif

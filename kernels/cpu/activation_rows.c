@@ -1,5 +1,5 @@
 /*
- * activation_rows.c - activations of a block of float32; built once per
+ * activation_rows.c - activations of a block; built once per
  * instruction set, as rows.c is. Their relative error stays below 1e-6 wherever
  * the result is normal: what goes into an exponent is two floats, a value and
  * what float32 loses of it.
@@ -244,38 +244,42 @@ INLINE vfloat act(enum activation activation, vfloat alpha, vfloat x)
 /* ------------------------------------------------------------------ slopes */
 
 /* sigmoid(z) * (1 + w * sigmoid(-z)), the slope of x * sigmoid(z) where z is a
- * function of x and w is x times its slope; w is finite. */
-INLINE vfloat slope_of_sigmoid(vfloat z, vfloat rest, vfloat w)
+ * function of x and w is x times its slope; w is finite. The others are those
+ * of times_sigmoid, word for word, so that the compiler finds what a value and
+ * its slope share: an exponential and a reciprocal. */
+INLINE vfloat slope_of_sigmoid(vmask is_low, vfloat low, vfloat rest, vfloat w)
 {
-    const vmask is_low = is_less(z, splat(0));
-    const vfloat low = low_of(z);
-    const struct exponential e =
-        exponential_of(low, pick_lanes(is_low, rest, -rest));
-    const vfloat r = reciprocal(splat(1) + power_of(e));
+    const struct exponential e = exponential_of(low, rest);
+    const vfloat power = power_of(e), r = reciprocal(splat(1) + power);
     const vfloat p = pick_lanes(is_less(splat(LEAST), low), e.p, splat(0)) * r;
     const vfloat t =
-        multiply_add(w, pick_lanes(is_low, r, scaled(p, e.k)), splat(1));
+        multiply_add(w, pick_lanes(is_low, r, power * r), splat(1));
     return pick_lanes(is_low, scaled(t * p, e.k), t * r);
 }
 
 INLINE vfloat slope_of_silu(vfloat x)
 {
-    return slope_of_sigmoid(x, NO_REST, within(-LEAST, x));
+    const vmask is_low = is_less(x, splat(0));
+    return slope_of_sigmoid(is_low, low_of(x), NO_REST, within(-LEAST, x));
 }
 
 INLINE vfloat slope_of_quick_gelu(vfloat x, vfloat alpha)
 {
-    const vfloat z = alpha * x;
-    return slope_of_sigmoid(z, rest_of(alpha, x, z), within(-LEAST, z));
+    const vfloat z = alpha * x, rest = rest_of(alpha, x, z);
+    const vmask is_low = is_less(z, splat(0));
+    return slope_of_sigmoid(is_low, low_of(z), pick_lanes(is_low, rest, -rest),
+                            within(-LEAST, z));
 }
 
 INLINE vfloat slope_of_gelu_tanh(vfloat x)
 {
     const vfloat near = within(12.5f, x); /* as gelu_tanh, whose z this is */
     const struct pair z = gelu_tanh_exponent(near);
+    const vmask is_low = is_less(x, splat(0));
     const vfloat w = near * multiply_add(splat(3 * 0x1.2444f2p-4f), near * near,
                                          splat(0x1.988454p+0f));
-    return slope_of_sigmoid(z.value, z.rest, w);
+    return slope_of_sigmoid(is_low, pick_lanes(is_low, z.value, -z.value),
+                            pick_lanes(is_low, z.rest, -z.rest), w);
 }
 
 /* Phi(x) + x * e^(-x^2 / 2) / sqrt(2 pi) */
@@ -319,32 +323,12 @@ INLINE vfloat slope_of(enum activation activation, vfloat alpha, vfloat x)
 
 /* ------------------------------------------------------------------ blocks */
 
-/* The limit, at which a clamped value has no slope any more, as in PyTorch;
- * where there is none, NaN: nothing is at it, or beyond. */
-INLINE float end_of(const struct act_and_mul_plan *plan)
-{
-    return plan->limit < INFINITY ? plan->limit : NAN;
-}
-
-/* What the values with a slope are at most. */
+/* What the values with a slope are at most: those at the limit have none any
+ * more, as in PyTorch. */
 INLINE float below_limit(const struct act_and_mul_plan *plan)
 {
     return plan->limit < INFINITY ? nextafterf(plan->limit, -INFINITY)
                                   : INFINITY;
-}
-
-INLINE void differentiate_all(enum activation activation,
-                              const struct act_and_mul_plan *plan, float *gate,
-                              float *slope, int64_t n)
-{
-    const vfloat limit = splat(plan->limit), alpha = splat(plan->alpha);
-    const vfloat below = splat(below_limit(plan));
-    for (int64_t i = 0; i < n; i += LANES) {
-        const vfloat x = load_lanes(gate + i), near = at_most(limit, x);
-        const vfloat s = slope_of(activation, alpha, near);
-        store_lanes(slope + i, pick_lanes(is_less(below, x), splat(0), s));
-        store_lanes(gate + i, act(activation, alpha, near));
-    }
 }
 
 /* A loop for each activation. */
@@ -377,19 +361,33 @@ INLINE void differentiate_all(enum activation activation,
         break;                                                                 \
     }
 
-static void differentiate(const struct act_and_mul_plan *plan, float *gate,
-                          float *slope, int64_t n){
-    FOR_ACTIVATION(plan->activation, differentiate_all, plan, gate, slope, n)}
-
 /* Elements [i, i + n), at most a block, of any type. */
-INLINE block
-    load_any(enum roped_dtype dtype, const void *from, int64_t i, int64_t n)
+INLINE block load_any(enum roped_dtype dtype, const void *from, int64_t i,
+                      int64_t n)
 {
     if (dtype == ROPED_F16)
         return load(ROPED_F16, HALVES, at(ROPED_F16, from, i), n);
     if (dtype == ROPED_BF16)
         return load(ROPED_BF16, HALVES, at(ROPED_BF16, from, i), n);
     return load(ROPED_F32, HALVES, at(ROPED_F32, from, i), n);
+}
+
+INLINE void store_any(enum roped_dtype dtype, void *to, int64_t i, block x,
+                      int64_t n, bool is_streamed)
+{
+    if (dtype == ROPED_F16)
+        store(ROPED_F16, HALVES, place(ROPED_F16, to, i), x, 1, n, is_streamed);
+    else if (dtype == ROPED_BF16)
+        store(ROPED_BF16, HALVES, place(ROPED_BF16, to, i), x, 1, n,
+              is_streamed);
+    else
+        store(ROPED_F32, HALVES, place(ROPED_F32, to, i), x, 1, n, is_streamed);
+}
+
+INLINE void prefetch_any(enum roped_dtype dtype, const void *x, int64_t i)
+{
+    const int64_t size = dtype == ROPED_F32 ? 4 : 2;
+    prefetch_ahead(ROPED_U8, at(ROPED_U8, x, i * size), BLOCK * size);
 }
 
 INLINE block round_any(enum roped_dtype dtype, block x)
@@ -413,8 +411,7 @@ INLINE vfloat up_of(const struct act_and_mul_plan *plan, vfloat up)
 /* Elements [i, i + n), at most a block. */
 INLINE void gate_block(enum activation activation,
                        const struct act_and_mul_plan *plan,
-                       const struct cpu_gated *of, float *to, int64_t i,
-                       int64_t n)
+                       const struct cpu_gated *of, int64_t i, int64_t n)
 {
     const vfloat limit = splat(plan->limit), alpha = splat(plan->alpha);
     const block gate = load_any(of->dtype, of->gate, i, n);
@@ -425,27 +422,109 @@ INLINE void gate_block(enum activation activation,
         const block up = load_any(of->up_dtype, of->up, i, n);
         x = product(x, (block){up_of(plan, up.lo), up_of(plan, up.hi)});
     }
-    store(ROPED_F32, HALVES, to + i, x, 1, n, false);
+    store_any(of->to_dtype, of->to, i, x, n, of->is_streamed);
 }
 
 INLINE void gate_all(enum activation activation,
                      const struct act_and_mul_plan *given_plan,
-                     const struct cpu_gated *given, float *to, int64_t n)
+                     const struct cpu_gated *given, int64_t n)
 {
     const struct act_and_mul_plan plan = *given_plan; /* no store changes it */
-    const struct cpu_gated of = *given;
+    struct cpu_gated of = *given;
     int64_t i = 0;
-    for (; i + BLOCK <= n; i += BLOCK)
-        gate_block(activation, &plan, &of, to, i, BLOCK);
+    of.is_streamed = given->is_streamed && is_aligned(ROPED_U8, of.to, 0);
+    for (; i + BLOCK <= n; i += BLOCK) {
+        if (given->is_streamed) {
+            prefetch_any(of.dtype, of.gate, i);
+            if (of.up)
+                prefetch_any(of.up_dtype, of.up, i);
+        }
+        gate_block(activation, &plan, &of, i, BLOCK);
+    }
     if (i < n)
-        gate_block(activation, &plan, &of, to, i, n - i);
+        gate_block(activation, &plan, &of, i, n - i);
 }
 
 static void gate(const struct act_and_mul_plan *plan,
-                 const struct cpu_gated *of, float *to, int64_t n)
+                 const struct cpu_gated *of, int64_t n){
+    FOR_ACTIVATION(plan->activation, gate_all, plan, of, n)}
+
+/* --------------------------------------------------------------- gradients */
+
+/* x, but 0 where that is 0. */
+INLINE vfloat unless_zero(vfloat that, vfloat x)
 {
-    FOR_ACTIVATION(plan->activation, gate_all, plan, of, to, n)
+    return (vfloat)((vint)x & ~(vint)(that == splat(0)));
 }
+
+/* x, but 0 where that is beyond what the plan lets through. */
+INLINE vfloat unless_beyond(vfloat most, vfloat that, vfloat x)
+{
+    return pick_lanes(is_less(most, that), splat(0),
+                      pick_lanes(is_less(that, -most), splat(0), x));
+}
+
+INLINE void descend_block(enum activation activation,
+                          const struct act_and_mul_plan *plan,
+                          const struct cpu_gated_gradient *of, int64_t i,
+                          int64_t n)
+{
+    const vfloat limit = splat(plan->limit), alpha = splat(plan->alpha);
+    const vfloat most = splat(below_limit(plan));
+    const block g = load_any(of->dtype, of->grad_y, i, n);
+    const block x = load_any(of->dtype, of->gate, i, n);
+    const block near = {at_most(limit, x.lo), at_most(limit, x.hi)};
+    const block slope = {pick_lanes(is_less(most, x.lo), splat(0),
+                                    slope_of(activation, alpha, near.lo)),
+                         pick_lanes(is_less(most, x.hi), splat(0),
+                                    slope_of(activation, alpha, near.hi))};
+    block to_act = g;
+    if (of->up) {
+        const block up = load_any(of->dtype, of->up, i, n);
+        block value = {act(activation, alpha, near.lo),
+                       act(activation, alpha, near.hi)};
+        to_act = product(g, (block){up_of(plan, up.lo), up_of(plan, up.hi)});
+        value = product(round_any(of->rounds, value), g);
+        value = (block){unless_beyond(most, up.lo, value.lo),
+                        unless_beyond(most, up.hi, value.hi)};
+        store_any(of->dtype, of->grad_up, i, value, n, of->is_streamed);
+    }
+    to_act = product(round_any(of->rounds, to_act), slope);
+    to_act = (block){unless_zero(slope.lo, to_act.lo),
+                     unless_zero(slope.hi, to_act.hi)};
+    store_any(of->dtype, of->grad_gate, i, to_act, n, of->is_streamed);
+}
+
+INLINE void descend_all(enum activation activation,
+                        const struct act_and_mul_plan *given_plan,
+                        const struct cpu_gated_gradient *given, int64_t n)
+{
+    const struct act_and_mul_plan plan = *given_plan; /* no store changes it */
+    struct cpu_gated_gradient of = *given;
+    int64_t i = 0;
+    of.is_streamed = given->is_streamed &&
+                     is_aligned(ROPED_U8, of.grad_gate, 0) &&
+                     (!of.up || is_aligned(ROPED_U8, of.grad_up, 0));
+    for (; i + BLOCK <= n; i += BLOCK) {
+        if (given->is_streamed) {
+            prefetch_any(of.dtype, of.grad_y, i);
+            prefetch_any(of.dtype, of.gate, i);
+            if (of.up)
+                prefetch_any(of.dtype, of.up, i);
+        }
+        descend_block(activation, &plan, &of, i, BLOCK);
+    }
+    if (i < n)
+        descend_block(activation, &plan, &of, i, n - i);
+}
+
+static void descend(const struct act_and_mul_plan *plan,
+                    const struct cpu_gated_gradient *of, int64_t n)
+{
+    FOR_ACTIVATION(plan->activation, descend_all, plan, of, n)
+}
+
+/* ------------------------------------------------------------------ others */
 
 static void tanh_all(float *x, int64_t n)
 {
@@ -457,36 +536,6 @@ static void expm1_all(float *x, int64_t n)
 {
     for (int64_t i = 0; i < n; i += LANES)
         store_lanes(x + i, expm1_of(load_lanes(x + i)));
-}
-
-/* A beta of 0 is not added: it would make a -0 a +0. */
-static void multiply(const struct act_and_mul_plan *plan, float *restrict gate,
-                     const float *restrict up, int64_t n)
-{
-    const float limit = plan->limit, beta = plan->beta;
-    for (int64_t i = 0; i < n; i++) {
-        const float most = up[i] > limit ? limit : up[i];
-        const float u = most < -limit ? -limit : most;
-        gate[i] *= beta == 0 ? u : u + beta;
-    }
-}
-
-static void descend(float *restrict slope, const float *restrict to_act,
-                    int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        slope[i] = slope[i] == 0 ? 0 : slope[i] * to_act[i];
-}
-
-static void multiply_within(const struct act_and_mul_plan *plan,
-                            float *restrict act, const float *restrict g,
-                            const float *restrict up, int64_t n)
-{
-    const float end = end_of(plan);
-    for (int64_t i = 0; i < n; i++) {
-        const bool is_beyond = up[i] >= end || up[i] <= -end;
-        act[i] = is_beyond ? 0 : act[i] * g[i];
-    }
 }
 
 static void weave(float *restrict to, const float *restrict even,
@@ -507,12 +556,9 @@ static void pick(float *restrict to, const float *restrict from, int64_t n)
 extern const struct cpu_activation_rows ISA(cpu_activation_rows);
 const struct cpu_activation_rows ISA(cpu_activation_rows) = {
     .gate = gate,
+    .descend = descend,
     .tanh = tanh_all,
     .expm1 = expm1_all,
-    .multiply = multiply,
-    .differentiate = differentiate,
-    .descend = descend,
-    .multiply_within = multiply_within,
     .pick = pick,
     .weave = weave,
 };

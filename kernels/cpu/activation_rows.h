@@ -1,6 +1,6 @@
 /*
  * activation_rows.h - the inner loops of act_and_mul and its gradients: a block
- * of float32 gates through an activation or its slope, and times up.
+ * of gates through an activation or its slope, and times up.
  */
 #ifndef ROPED_CPU_ACTIVATION_ROWS_H
 #define ROPED_CPU_ACTIVATION_ROWS_H
@@ -10,33 +10,37 @@
 
 /* Gates of F32, F16 or BF16, and what they are multiplied by. */
 struct cpu_gated {
-    enum roped_dtype dtype, up_dtype;
+    enum roped_dtype dtype, up_dtype, to_dtype;
     enum roped_dtype rounds; /* act(gate) to F16 or BF16, or to none */
     const void *gate;
+    const void *up;   /* (optional) */
+    void *to;         /* may be gate or up where it is of that type */
+    bool is_streamed; /* to */
+};
+
+/* All of a type. Gradients may be gates or ups. */
+struct cpu_gated_gradient {
+    enum roped_dtype dtype;
+    enum roped_dtype rounds; /* act(gate) and its gradient, as above */
+    const void *grad_y, *gate;
     const void *up; /* (optional) */
+    void *grad_gate;
+    void *grad_up; /* where there is an up */
+    bool is_streamed;
 };
 
 struct cpu_activation_rows {
-    /* to[i] = act(gate[i]) * up[i], both clamped first, up with beta; to may be
-     * gate or up where these are floats. */
+    /* to[i] = act(gate[i]) * up[i], both clamped first, up with beta. */
     void (*gate)(const struct act_and_mul_plan *plan,
-                 const struct cpu_gated *of, float *to, int64_t n);
+                 const struct cpu_gated *of, int64_t n);
+    /* Its gradients: a gate or an up at the limit or beyond has none, and a
+     * slope of 0 makes 0 of everything. */
+    void (*descend)(const struct act_and_mul_plan *plan,
+                    const struct cpu_gated_gradient *of, int64_t n);
     /* x[i] = tanh(x[i]); n is a multiple of CPU_LANES. */
     void (*tanh)(float *x, int64_t n);
-    /* x[i] = e^x[i] - 1, x[i] at most 0 or NaN; n as for activate. */
+    /* x[i] = e^x[i] - 1, x[i] at most 0 or NaN; n as for tanh. */
     void (*expm1)(float *x, int64_t n);
-    /* gate[i] *= up[i], clamped and with beta. */
-    void (*multiply)(const struct act_and_mul_plan *plan, float *gate,
-                     const float *up, int64_t n);
-    /* slope[i] = that of the activation at gate[i], 0 at the limit and beyond,
-     * and gate[i] = act(gate[i]); n as for tanh. */
-    void (*differentiate)(const struct act_and_mul_plan *plan, float *gate,
-                          float *slope, int64_t n);
-    /* slope[i] *= to_act[i], but 0 stays 0. */
-    void (*descend)(float *slope, const float *to_act, int64_t n);
-    /* act[i] *= g[i], or 0 where up[i] is at the limit or beyond. */
-    void (*multiply_within)(const struct act_and_mul_plan *plan, float *act,
-                            const float *g, const float *up, int64_t n);
     /* Every second element of from, n of them, from the first on. */
     void (*pick)(float *to, const float *from, int64_t n);
     /* n elements of either, in turns. */

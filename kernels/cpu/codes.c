@@ -70,7 +70,9 @@ static void e4m3_of(const struct cpu_rows *rows, const struct code_rule *rule,
         divisor[i] = roped_bits_float((uint32_t)largest[i]) / rule->largest *
                      rule->global_scale;
     rows->convert(&how, code, divisor, n);
-    rows->quantize->expand(CODE_E4M3, divisor, code, n);
+    const struct cpu_expansion values = {CODE_E4M3, ROPED_F32, false};
+    const float one = 1;
+    rows->quantize->expand(&values, divisor, code, n, CPU_BLOCK, &one);
     for (int64_t i = 0; i < n; i++)
         divisor[i] = divisor[i] == 0 ? INFINITY : divisor[i];
 }

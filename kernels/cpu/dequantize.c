@@ -1,6 +1,6 @@
 /*
  * dequantize.c - dequantize on the CPU: rows over threads, each a block at a
- * time through float32.
+ * time.
  */
 #include "ops/dequantize.h"
 #include "cpu/codes.h"
@@ -34,18 +34,16 @@ static void expand_block(const struct dequantize_loop *loop, int64_t row,
                   tile = loop->plan->tiles.tile_width;
     const enum code_element element = (enum code_element)loop->plan->element;
     const struct roped_tensor *x = loop->x, *y = loop->y;
-    const struct cpu_conversion how = {
-        .from = ROPED_F32, .to = y->dtype, .is_streamed = loop->is_streamed};
+    const struct cpu_expansion how = {element, y->dtype, loop->is_streamed};
     const int64_t from = row * cpu_stride(x, code_bytes(element, width)) +
                          code_bytes(element, first);
     const int64_t to = row * cpu_stride(y, width) + first;
-    float block[CPU_BLOCK], scale[CPU_MOST_TILES];
-    loop->rows->quantize->expand(element, block, cpu_at(x->data, from, 1), n);
+    float scale[CPU_MOST_TILES];
     for (int64_t i = 0; i == 0 || i * tile < n; i++)
         scale[i] = scale_of(loop, row, first + i * tile);
-    loop->rows->quantize->multiply(block, n, tile, scale);
-    loop->rows->convert(&how, cpu_at(y->data, to, roped_dtype_bytes(y->dtype)),
-                        block, n);
+    loop->rows->quantize->expand(
+        &how, cpu_at(y->data, to, roped_dtype_bytes(y->dtype)),
+        cpu_at(x->data, from, 1), n, tile, scale);
 }
 
 static void expand_rows(void *context, int64_t begin, int64_t end)

@@ -46,10 +46,12 @@ static void gate(const struct pair_loop *loop, int64_t group, int64_t i,
 {
     const struct cpu_gated gated = {
         .dtype = loop->dtype,
-        .gate = column_at(loop, loop->of.second, group, i),
         .up_dtype = dtype,
-        .up = x};
-    loop->rows->activation->gate(&loop->act, &gated, to, n);
+        .to_dtype = ROPED_F32,
+        .gate = column_at(loop, loop->of.second, group, i),
+        .up = x,
+        .to = to};
+    loop->rows->activation->gate(&loop->act, &gated, n);
 }
 
 /* z += residual */

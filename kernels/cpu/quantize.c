@@ -107,7 +107,7 @@ static void quantize_whole(const struct quantize_loop *loop, int64_t strip,
     enum { KEPT = 8 * CPU_BLOCK };
     const struct quantize_plan *plan = loop->plan;
     const bool keeps = part.n_rows == 1 && plan->tiles.width <= KEPT;
-    float x[KEPT];
+    _Alignas(64) float x[KEPT];
     struct part begin = part;
     int32_t most = 0;
     float divisor;
@@ -123,7 +123,7 @@ static void quantize_strips(void *context, int64_t begin, int64_t end)
 {
     const struct quantize_loop *loop = context;
     const struct code_tiles *tiles = &loop->plan->tiles;
-    float x[CPU_BLOCK];
+    _Alignas(64) float x[CPU_BLOCK];
     for (int64_t strip = begin; strip < end; strip++) {
         const int64_t row = strip * tiles->tile_rows;
         struct part part = {
@@ -144,7 +144,7 @@ static void quantize_strips(void *context, int64_t begin, int64_t end)
 static void find_in_rows(void *context, int64_t begin, int64_t end)
 {
     struct quantize_loop *loop = context;
-    float x[CPU_BLOCK];
+    _Alignas(64) float x[CPU_BLOCK];
     struct part part = {
         .row = begin, .n_rows = end - begin, .tile = CPU_BLOCK, .x = x};
     int32_t most = 0, known = atomic_load(&loop->largest);

@@ -94,11 +94,13 @@ static void largest(const float *x, int64_t n, int64_t tile, bool counts_nan,
 /* Of so many values each: no tile is smaller, and all are multiples. */
 enum { STEP = 16, STEPS = CPU_BLOCK / STEP };
 
-/* Codes in the making. Those of int8 and e2m1 are numbers in lanes first. */
+/* Codes in the making. Those of e2m1 are numbers in lanes first. */
 struct making {
     const struct cpu_codes *how;
     const float *x;
+    uint8_t *to;
     int64_t n;
+    bool is_streamed;
     float divisor[STEPS]; /* of each step */
     _Alignas(64) int32_t lane[CPU_BLOCK];
     _Alignas(64) uint8_t code[CPU_BLOCK];
@@ -143,16 +145,40 @@ INLINE vint e2m1_of(vfloat x)
            (((vint)number >> 28) & 8);
 }
 
-/* Codes of quotients, each correctly rounded. */
+typedef uint8_t lane_bytes __attribute__((vector_size(LANES)));
+
+INLINE raw8 low_bytes(vint lo, vint hi)
+{
+    const lane_bytes both[] = {__builtin_convertvector(lo, lane_bytes),
+                               __builtin_convertvector(hi, lane_bytes)};
+    raw8 all;
+    memcpy(&all, both, sizeof all);
+    return all;
+}
+
+INLINE void store_raw8(void *to, raw8 code, int64_t n, bool is_streamed)
+{
+    if (n < BLOCK)
+        store8_part(to, code, n);
+    else if (is_streamed)
+        stream8(to, code);
+    else
+        store8(to, code);
+}
+
+/* Codes of n quotients, each correctly rounded. They go from registers to where
+ * they stay: what is streamed is written in order, and a load that two stores
+ * made up would wait behind it. */
 INLINE void store_quotients(enum code_element element, struct making *of,
-                            int64_t i, block q)
+                            int64_t i, block q, int64_t n)
 {
     const float least = of->how->least;
     if (is_fp8(element))
-        store8(of->code + i, narrow8(fp8_of(element), HALVES, q, 1));
+        store(fp8_of(element), HALVES, of->to + i, q, 1, n, of->is_streamed);
     else if (element == CODE_I8)
-        store32(of->lane + i, (block){(vfloat)i8_of(q.lo, least),
-                                      (vfloat)i8_of(q.hi, least)});
+        store_raw8(of->to + i,
+                   low_bytes(i8_of(q.lo, least), i8_of(q.hi, least)), n,
+                   of->is_streamed);
     else
         store32(of->lane + i,
                 (block){(vfloat)e2m1_of(q.lo), (vfloat)e2m1_of(q.hi)});
@@ -181,7 +207,8 @@ INLINE void make(enum code_element element, bool is_exact, struct making *of)
         const block x = load_step(element, of, i), by = step_of(of->divisor, i);
         store_quotients(element, of, i,
                         is_exact ? product(x, by)
-                                 : (block){x.lo / by.lo, x.hi / by.hi});
+                                 : (block){x.lo / by.lo, x.hi / by.hi},
+                        of->n - i < BLOCK ? of->n - i : BLOCK);
     }
 }
 
@@ -216,23 +243,19 @@ static void make_all(bool is_exact, struct making *of)
     }
 }
 
-/* The lanes as bytes; two of e2m1 are one. */
+/* Two of the lanes are a byte. */
 static void pack(const struct making *of, uint8_t *restrict to)
 {
     const int32_t *restrict lane = of->lane;
-    if (of->how->element == CODE_I8)
-        for (int64_t i = 0; i < of->n; i++)
-            to[i] = (uint8_t)lane[i];
-    else if (of->how->element == CODE_E2M1)
-        for (int64_t i = 0; i < of->n / 2; i++)
-            to[i] = (uint8_t)(lane[2 * i] | lane[2 * i + 1] << 4);
+    for (int64_t i = 0; i < of->n / 2; i++)
+        to[i] = (uint8_t)(lane[2 * i] | lane[2 * i + 1] << 4);
 }
 
 /* What is streamed is whole lines. */
 static void put(uint8_t *to, const uint8_t *from, int64_t n, bool is_streamed)
 {
     int64_t i = 0;
-    if (is_streamed && is_aligned(ROPED_U8, to, 0))
+    if (is_streamed)
         for (; i + STREAM_ALIGNMENT <= n; i += STREAM_ALIGNMENT)
             stream64(to + i, from + i);
     memcpy(to + i, from + i, (size_t)(n - i));
@@ -246,81 +269,158 @@ INLINE void spread(float *restrict to, const float *restrict of_tile,
             to[i * steps + j] = of_tile[i];
 }
 
+/* What tiles have, for each step of n values. */
+static void spread_tiles(float *to, const float *of_tile, int64_t n,
+                         int64_t tile)
+{
+    const int64_t n_steps = (n + STEP - 1) / STEP;
+    const int64_t n_tiles = (n + tile - 1) / tile, steps = tile / STEP;
+    if (n_tiles == 1)
+        spread(to, of_tile, 1, n_steps);
+    else if (steps == 1)
+        spread(to, of_tile, n_tiles, 1);
+    else if (steps == 2)
+        spread(to, of_tile, n_tiles, 2);
+    else
+        spread(to, of_tile, n_tiles, steps);
+    const int64_t end = n_tiles == 1 ? n_steps : n_tiles * steps;
+    if (end < STEPS) /* a block may reach behind the last tile */
+        to[end] = of_tile[n_tiles - 1];
+}
+
 static void encode(const struct cpu_codes *how, void *to, const float *x,
                    int64_t n, int64_t tile, const float *divisor)
 {
-    const int64_t n_tiles = (n + tile - 1) / tile, steps = tile / STEP;
     struct making of;
     of.how = how;
     of.x = x;
+    of.to = to;
     of.n = n;
-    if (steps == 1)
-        spread(of.divisor, divisor, n_tiles, 1);
-    else if (steps == 2)
-        spread(of.divisor, divisor, n_tiles, 2);
-    else
-        spread(of.divisor, divisor, n_tiles, steps);
-    if (n_tiles * steps < STEPS) /* a block may reach behind the last tile */
-        of.divisor[n_tiles * steps] = divisor[n_tiles - 1];
+    of.is_streamed = how->is_streamed && is_aligned(ROPED_U8, to, 0);
+    spread_tiles(of.divisor, divisor, n, tile);
     make_all(are_powers(of.divisor, (n + STEP - 1) / STEP), &of);
+    if (how->element != CODE_E2M1)
+        return;
     pack(&of, of.code);
-    put(to, of.code, code_bytes(how->element, n), how->is_streamed);
+    put(to, of.code, code_bytes(how->element, n), of.is_streamed);
 }
 
 /* ------------------------------------------------------------------ values */
 
-/* The value of a float of few bits: so many of the mantissa, a bias, and the
- * first magnitude that is Inf or NaN. */
-static inline float value_of(int32_t magnitude, int32_t sign, int mantissa,
-                             int bias, int32_t first_special)
+typedef uint8_t bytes __attribute__((vector_size(BLOCK)));
+typedef int8_t numbers __attribute__((vector_size(LANES)));
+typedef uint16_t halves __attribute__((vector_size(2 * BLOCK)));
+typedef uint32_t pairs __attribute__((vector_size(2 * BLOCK)));
+
+/* Codes of floats are the upper bits of float16's, where these have as many
+ * bits in the exponent, and of 2^-8 or 2^-14 of them where they have less. NaN
+ * of e4m3 has the magnitude of 480. */
+INLINE float power_of(enum code_element element)
 {
-    const float step =
-        roped_bits_float((uint32_t)(128 - bias - mantissa) << 23);
-    const float small = (float)magnitude * step;
-    const int32_t digits = magnitude << (23 - mantissa);
-    int32_t bits;
-    memcpy(&bits, &small, sizeof bits);
-    if (magnitude >= 1 << mantissa)
-        bits = digits + ((127 - bias) << 23);
-    if (magnitude >= first_special)
-        bits = digits | 0x7F800000;
-    return roped_bits_float((uint32_t)bits | (uint32_t)sign << 24);
+    return element == CODE_E4M3 ? 0x1p8f : element == CODE_E2M1 ? 0x1p14f : 1;
 }
 
-static void expand(enum code_element element, float *restrict to,
-                   const void *from, int64_t n)
+INLINE block values_of(enum code_element element, const uint8_t *code)
 {
-    const uint8_t *restrict code = from;
-    const int8_t *restrict number = from;
-    switch (element) {
+    raw16 half;
+    if (element == CODE_I8) {
+        numbers lo, hi;
+        memcpy(&lo, code, sizeof lo);
+        memcpy(&hi, code + LANES, sizeof hi);
+        return (block){floats_of(__builtin_convertvector(lo, vint)),
+                       floats_of(__builtin_convertvector(hi, vint))};
+    }
+    if (element == CODE_E2M1) { /* two a byte */
+        lane_bytes two;
+        memcpy(&two, code, sizeof two);
+        const pairs x = __builtin_convertvector(two, pairs);
+        const pairs y =
+            (x & 8) << 12 | (x & 7) << 9 | (x & 0x80) << 24 | (x & 0x70) << 21;
+        memcpy(&half, &y, sizeof half);
+    } else {
+        bytes one;
+        memcpy(&one, code, sizeof one);
+        const halves x = __builtin_convertvector(one, halves);
+        const halves nan = (halves)((x & 0x7F) == 0x7F) & 0x7C00;
+        const halves y = element == CODE_E5M2
+                             ? x << 8
+                             : ((x & 0x80) << 8 | (x & 0x7F) << 7 | nan);
+        memcpy(&half, &y, sizeof half);
+    }
+    return times(widen_f16(half), splat(power_of(element)));
+}
+
+/* Some values; a step's scale is that of its tile. */
+struct expanding {
+    void *to;
+    const uint8_t *code;
+    int64_t n;
+    float scale[STEPS];
+};
+
+/* Elements [i, i + n), at most a block. */
+INLINE void expand_block(enum code_element element, enum roped_dtype type,
+                         const struct expanding *of, int64_t i, int64_t n,
+                         bool is_streamed)
+{
+    const uint8_t *code = of->code + code_bytes(element, i);
+    uint8_t part[BLOCK] = {0};
+    if (n < BLOCK) {
+        memcpy(part, code, (size_t)code_bytes(element, n));
+        code = part;
+    }
+    store(type, HALVES, place(type, of->to, i),
+          product(values_of(element, code), step_of(of->scale, i)), 1, n,
+          is_streamed);
+}
+
+INLINE void expand_row(enum code_element element, enum roped_dtype type,
+                       const struct expanding *of, bool may_stream)
+{
+    const bool is_streamed = may_stream && is_aligned(type, of->to, 0);
+    int64_t i = 0;
+    for (; i + BLOCK <= of->n; i += BLOCK) {
+        if (may_stream)
+            prefetch(at(ROPED_U8, of->code, AHEAD + code_bytes(element, i)));
+        expand_block(element, type, of, i, BLOCK, is_streamed);
+    }
+    if (i < of->n)
+        expand_block(element, type, of, i, of->n - i, false);
+}
+
+INLINE void expand_codes(enum code_element element,
+                         const struct cpu_expansion *how,
+                         const struct expanding *of)
+{
+    if (how->to == ROPED_F16)
+        expand_row(element, ROPED_F16, of, how->is_streamed);
+    else if (how->to == ROPED_BF16)
+        expand_row(element, ROPED_BF16, of, how->is_streamed);
+    else
+        expand_row(element, ROPED_F32, of, how->is_streamed);
+}
+
+static void expand(const struct cpu_expansion *how, void *to, const void *from,
+                   int64_t n, int64_t tile, const float *scale)
+{
+    struct expanding of;
+    of.to = to;
+    of.code = from;
+    of.n = n;
+    spread_tiles(of.scale, scale, n, tile);
+    switch (how->element) {
     case CODE_E4M3:
-        for (int64_t i = 0; i < n; i++)
-            to[i] = value_of(code[i] & 0x7F, code[i] & 0x80, 3, 7, 0x7F);
+        expand_codes(CODE_E4M3, how, &of);
         break;
     case CODE_E5M2:
-        for (int64_t i = 0; i < n; i++)
-            to[i] = value_of(code[i] & 0x7F, code[i] & 0x80, 2, 15, 0x7C);
+        expand_codes(CODE_E5M2, how, &of);
         break;
     case CODE_I8:
-        for (int64_t i = 0; i < n; i++)
-            to[i] = (float)number[i];
+        expand_codes(CODE_I8, how, &of);
         break;
     case CODE_E2M1:
-        for (int64_t i = 0; i < n / 2; i++) {
-            to[2 * i] = value_of(code[i] & 7, code[i] << 4 & 0x80, 1, 1, 8);
-            to[2 * i + 1] = value_of(code[i] >> 4 & 7, code[i] & 0x80, 1, 1, 8);
-        }
+        expand_codes(CODE_E2M1, how, &of);
         break;
-    }
-}
-
-static void multiply(float *x, int64_t n, int64_t tile, const float *scale)
-{
-    for (; n > 0; x += tile, n -= tile, scale++) {
-        const int64_t n_here = n < tile ? n : tile;
-        const float factor = *scale;
-        for (int64_t i = 0; i < n_here; i++)
-            x[i] *= factor;
     }
 }
 
@@ -329,5 +429,4 @@ const struct cpu_quantize_rows ISA(cpu_quantize_rows) = {
     .largest = largest,
     .encode = encode,
     .expand = expand,
-    .multiply = multiply,
 };

@@ -16,6 +16,13 @@ struct cpu_codes {
     bool is_streamed;
 };
 
+/* What values are made of codes. */
+struct cpu_expansion {
+    enum code_element element;
+    enum roped_dtype to;
+    bool is_streamed;
+};
+
 struct cpu_quantize_rows {
     /* most[i / tile] becomes the bits of the largest magnitude, if that is
      * more: of numbers, or of all, where NaN is beyond Inf. tile: 16 or whole
@@ -27,11 +34,10 @@ struct cpu_quantize_rows {
      * kernels/README.md has it. Of e2m1 two a byte, n is even. */
     void (*encode)(const struct cpu_codes *how, void *to, const float *x,
                    int64_t n, int64_t tile, const float *divisor);
-    /* The values of n codes; of e2m1 n is even. */
-    void (*expand)(enum code_element element, float *to, const void *from,
-                   int64_t n);
-    /* x[i] *= scale[i / tile] */
-    void (*multiply)(float *x, int64_t n, int64_t tile, const float *scale);
+    /* The values of n codes times scale[i / tile], in F32, F16 or BF16; of
+     * e2m1 n is even. */
+    void (*expand)(const struct cpu_expansion *how, void *to, const void *from,
+                   int64_t n, int64_t tile, const float *scale);
 };
 
 #endif

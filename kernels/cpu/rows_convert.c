@@ -91,8 +91,8 @@ void ISA(cpu_widen)(enum roped_dtype dtype, float *to, const void *from,
         widen_row(ROPED_F16, to, from, n);
     else if (dtype == ROPED_BF16)
         widen_row(ROPED_BF16, to, from, n);
-    else
-        memcpy(to, from, (size_t)n * sizeof *to);
+    else /* in vectors, which are loaded again as they were stored */
+        widen_row(ROPED_F32, to, from, n);
 }
 
 /* Of any values, no results of arithmetic. */

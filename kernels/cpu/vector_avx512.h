@@ -22,6 +22,11 @@ typedef struct {
 
 /* -------------------------------------------------------------- arithmetic */
 
+/* All lanes. What is written with a mask of these and zeros elsewhere is the
+ * instruction without a mask, but GCC 12 sees that two of one value are the
+ * same: without a mask each has an undefined vector of its own beside it. */
+enum { ALL_LANES = 0xFFFF };
+
 INLINE vfloat splat(float x)
 {
     return _mm512_set1_ps(x);
@@ -61,12 +66,13 @@ INLINE vfloat pick_lanes(vmask mask, vfloat yes, vfloat no)
 
 INLINE vfloat at_least(vfloat least, vfloat x)
 {
-    return _mm512_max_ps(x, least); /* the second where one is NaN */
+    /* the second where one is NaN */
+    return _mm512_maskz_max_ps(ALL_LANES, x, least);
 }
 
 INLINE vfloat at_most(vfloat most, vfloat x)
 {
-    return _mm512_min_ps(most, x);
+    return _mm512_maskz_min_ps(ALL_LANES, most, x);
 }
 
 INLINE vfloat negative_magnitude(vfloat x)
@@ -76,12 +82,12 @@ INLINE vfloat negative_magnitude(vfloat x)
 
 INLINE vfloat scaled(vfloat x, vfloat k)
 {
-    return _mm512_scalef_ps(x, k);
+    return _mm512_maskz_scalef_ps(ALL_LANES, x, k);
 }
 
 INLINE vfloat reciprocal(vfloat x)
 {
-    const vfloat y = _mm512_rcp14_ps(x);
+    const vfloat y = _mm512_maskz_rcp14_ps(ALL_LANES, x);
     return _mm512_fmadd_ps(y, _mm512_fnmadd_ps(x, y, splat(1)), y);
 }
 
