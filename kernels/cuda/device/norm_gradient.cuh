@@ -40,7 +40,7 @@ constexpr int kDtypeOf = std::is_same<T, float>::value    ? ROPED_F32
                                                           : ROPED_BF16;
 
 // Threads of a row, or where kGroups is 1 at most so many, and the vectors of each. A block of
-// narrow rows has several, unless it is alone.
+// narrow rows has several; kIsAlone: each row has a block of its own.
 template <typename Element, bool kIsCentred, bool kDoesRound, bool kIsAligned, int kOfRow,
           int kOfThread, bool kIsAlone = false>
 struct gradient_config {
