@@ -11,18 +11,23 @@ of calls over such sets.
 
 Of several files, which may be turns of one version, a row's best counts. With
 --cpu-time here and there, the processor's time on one thread is compared, which
-other work on the machine disturbs less.
+other work on the machine disturbs less. With --workers N, as many processes compile what
+torch.compile will be asked for before anything is timed; what they tuned is not used, since
+they disturb each other.
 """
 
 import argparse
+import concurrent.futures
 import json
 import math
+import multiprocessing
 import statistics
 import time
 
 import libraries
 import peers
 import torch
+import torch._inductor.config
 
 REPLAYS, MOST_LAUNCHES = 15, 64
 COMPILED = "torch.compile"
@@ -84,6 +89,30 @@ def microseconds(row, options):
     return on_cpu(run, sets, n, time.process_time if options.cpu_time else time.perf_counter)
 
 
+def prepare_torch(options):
+    if options.threads or options.cpu_time:
+        torch.set_num_threads(1 if options.cpu_time else options.threads)
+    torch.set_grad_enabled(False)
+    torch._dynamo.config.recompile_limit = 10000
+    torch._inductor.config.autotune_local_cache = False
+
+
+def compile_row(row, options):
+    run, sets = prepared(row, options, 1)
+    run(*sets[0])
+    torch._dynamo.reset()
+
+
+def compile_ahead(rows, options):
+    """Fills PyTorch's cache of compiled code; a row that fails here is compiled when it is timed."""
+    new_processes = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(
+        options.workers, new_processes, initializer=prepare_torch, initargs=(options,)
+    ) as pool:
+        for row in rows:
+            pool.submit(compile_row, row, options)
+
+
 def rows_of(paths, only, peer):
     """The turns of each row; rows that no peer knows, or that are slices, are counted alone."""
 
@@ -124,6 +153,7 @@ def main():
     parser.add_argument("--out", help="the peer's times as JSON")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--threads", type=int, help="of PyTorch, on a CPU")
+    parser.add_argument("--workers", type=int, default=0, help="processes that compile ahead")
     parser.add_argument("--cpu-time", action="store_true")
     parser.add_argument("--cache", type=float, help="bytes that sets of tensors exceed (200e6 on a GPU, 4e6 on a CPU)")
     options = parser.parse_args()
@@ -131,21 +161,23 @@ def main():
         return
     options.cache = options.cache or (200e6 if options.device == "cuda" else 4e6)
     options.round_bytes = 1e9 if options.device == "cuda" else 1e8
-    if options.threads or options.cpu_time:
-        torch.set_num_threads(1 if options.cpu_time else options.threads)
-    torch.set_grad_enabled(False)
-    torch._dynamo.config.recompile_limit = 10000
+    prepare_torch(options)
     found, times, end = [], {}, time.time() + options.seconds
-    for name, turns in rows_of(options.files, options.only, options.peer).items():
+    best = {
+        name: min(turns, key=lambda row: row["us"])
+        for name, turns in rows_of(options.files, options.only, options.peer).items()
+    }
+    if options.workers and options.peer == COMPILED:
+        compile_ahead(best.values(), options)
+    for name, row in best.items():
         if time.time() > end:
             break
-        best = min(turns, key=lambda row: row["us"])
-        peer = microseconds(best, options)
+        peer = microseconds(row, options)
         if peer is None:
             print(f"{name}: {options.peer} computes something else")
             continue
         times[name] = peer
-        found.append((best["us"] / peer, name, best["us"], peer, best["copy_us"]))
+        found.append((row["us"] / peer, name, row["us"], peer, row["copy_us"]))
         torch._dynamo.reset()
         if options.device == "cuda":
             torch.cuda.empty_cache()
