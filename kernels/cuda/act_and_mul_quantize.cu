@@ -146,7 +146,7 @@ static __global__ void __launch_bounds__(kMostThreads, kVecs <= 4 ? 2 : 1)
     constexpr int kVec = kVecOf<T>;
     const quantize_args &codes = args.codes;
     const code_rule rule = rule_of<CODE_SCALE_F32>(codes);
-    constexpr bool kMayShare = kVecs == 1; // a block has several rows
+    constexpr bool kMayShare = kVecs <= 4; // a block has several rows
     const int64_t row = kMayShare ? (int64_t)blockIdx.x * blockDim.y + threadIdx.y : blockIdx.x;
     const int step = blockDim.x * kVec, first = blockIdx.y * kVecs * step + threadIdx.x * kVec;
     // elements from vector 0 to the row's end, 0 or below: none, or no row
@@ -298,7 +298,16 @@ static int parts_of_row(int64_t n_rows, int64_t packets, const struct roped_queu
     return parts;
 }
 
-// As few packets a thread as there are threads for.
+// Packets that a thread has of a row at least. Of a few rows one, for what a row waits for is what
+// a thread does; of many as many as let a warp hold a row, up to four: then it needs no barrier.
+static int least_packets(int64_t n_rows, int64_t packets, const struct roped_queue *queue)
+{
+    if (n_rows <= 2 * (int64_t)queue->n_multiprocessors || packets > 4 * 32)
+        return 1;
+    return packets <= 32 ? 1 : packets <= 64 ? 2 : 4;
+}
+
+// As few packets a thread, from those on, as there are threads for.
 template <typename S, bool kShifts>
 static enum roped_status launch_row(const coded_args &args, struct roped_queue *queue,
                                     struct roped_error *err)
@@ -306,16 +315,19 @@ static enum roped_status launch_row(const coded_args &args, struct roped_queue *
     const int64_t whole = blocks_of(args.codes.width, kVecOf<typename S::T>);
     const int parts = parts_of_row(args.codes.n_rows, whole, queue);
     const int64_t packets = blocks_of(whole, parts);
+    const int least = least_packets(args.codes.n_rows, packets, queue);
     kernel_fn<coded_args> *kernel = row_kernel<S, 1, kShifts>;
     int vecs = 1;
     for (kernel_fn<coded_args> *next :
          {row_kernel<S, 2, kShifts>, row_kernel<S, 4, kShifts>, row_kernel<S, 8, kShifts>})
-        if (packets > vecs * kMostThreads) {
+        if (vecs < least || packets > vecs * kMostThreads) {
             kernel = next;
             vecs *= 2;
         }
-    const int64_t threads = blocks_of(blocks_of(packets, vecs), 32) * 32;
-    const unsigned rows = threads == 32 && parts == 1 ? kThreads / 32 : 1;
+    int64_t threads = blocks_of(blocks_of(packets, vecs), 32) * 32;
+    while (!kShifts && threads <= 32 && threads / 2 * vecs >= packets)
+        threads /= 2; // a part of a warp; shifting wants whole ones
+    const unsigned rows = threads <= 32 && parts == 1 ? kThreads / (unsigned)threads : 1;
     return start(queue, kernel, dim3((unsigned)threads, rows), blocks_of(args.codes.n_rows, rows),
                  dim3(1, parts), args, err, 0, parts > 1);
 }

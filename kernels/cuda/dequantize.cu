@@ -1,5 +1,6 @@
-// dequantize.cu - dequantize on CUDA: packets of codes, which share a scale and become 16 bytes, or
-// one code where addresses, strides or h leave no packets.
+// dequantize.cu - dequantize on CUDA: packets of codes that become 16 bytes, of one scale, or of
+// two where rows that 16 bytes do not divide follow each other without a gap; or one code where
+// addresses, strides or groups leave no packets.
 
 extern "C" {
 #include "ops/dequantize.h"
@@ -24,6 +25,8 @@ struct dequantize_args {
     void *y;
     int64_t x_stride, y_stride;
     int64_t first_row;  // of a launch
+    int64_t n_rows;     // of the call
+    uint32_t width;     // of rows without a gap between them
     uint32_t packets;   // of a row
     uint32_t n_packets; // of all rows of a launch
     divisor_of_index to_row;
@@ -52,8 +55,11 @@ __device__ __forceinline__ void load_codes(int element_kind, const uint8_t *from
 }
 
 // Packet i of a launch: where it is, and what has come of it.
+template <typename T, int n, bool kMayCross>
+struct code_packet;
+
 template <typename T, int n>
-struct code_packet {
+struct code_packet<T, n, false> {
     const uint8_t *from;
     T *to;
     int64_t at; // of its scale
@@ -101,12 +107,71 @@ struct code_packet {
     }
 };
 
+// Packet i of all rows, which follow each other: its last codes may be of the next row.
 template <typename T, int n>
+struct code_packet<T, n, true> {
+    const uint8_t *from;
+    T *to;
+    int64_t at, next_at; // of the scales of its row, and of the row behind
+    int left;            // codes of its row
+    int n_codes;         // of all rows from here, n at most
+    uint32_t word[(n + 3) / 4];
+    float scale, next_scale;
+
+    __device__ __forceinline__ void find(const dequantize_args &args, uint32_t i)
+    {
+        const int64_t first = (int64_t)i * n, end = args.n_rows * args.width;
+        const uint32_t row = quotient((uint32_t)min(first, end - 1), args.to_row);
+        n_codes = (int)max(min(end - first, (int64_t)n), (int64_t)0);
+        left = (int)min((int64_t)(row + 1) * args.width - first, (int64_t)n);
+        from = args.x + (first >> args.x_shift);
+        to = static_cast<T *>(args.y) + first;
+        at = scale_at(args.scales, row >> args.row_shift, 0);
+        next_at = scale_at(args.scales, (row + 1) >> args.row_shift, 0);
+    }
+    __device__ __forceinline__ void load(const dequantize_args &args)
+    {
+        if (n_codes == n) {
+            load_codes<n>(args.element, from, word);
+        } else {
+            memset(word, 0, sizeof word);
+#pragma unroll
+            for (int i = 0; i < n; i++)
+                if (i < n_codes >> args.x_shift)
+                    word[i / 4] |= (uint32_t)from[i] << i % 4 * 8;
+        }
+        scale = next_scale = args.dequant_scale;
+        if (!args.scales.data)
+            return;
+        if (n_codes > 0)
+            scale = scale_value(args.scale, args.scales, at);
+        if (left < n_codes)
+            next_scale = scale_value(args.scale, args.scales, next_at);
+    }
+    __device__ __forceinline__ void store(const dequantize_args &args) const
+    {
+        float x[n];
+        expand(args.element, word, x);
+#pragma unroll
+        for (int i = 0; i < n; i++)
+            x[i] *= i < left ? scale : next_scale;
+        if (n_codes == n) {
+            store_floats(to, x);
+            return;
+        }
+#pragma unroll
+        for (int i = 0; i < n; i++)
+            if (i < n_codes)
+                to[i] = element<T>::from_float(x[i]);
+    }
+};
+
+template <typename T, int n, bool kMayCross>
 static __global__ void __launch_bounds__(kThreads)
     dequantize_kernel(const __grid_constant__ dequantize_args args)
 {
     constexpr int kPackets = n > 2 ? kPacketsOfThread<T> : 1;
-    code_packet<T, n> packet[kPackets];
+    code_packet<T, n, kMayCross> packet[kPackets];
     let_next_start();
 #pragma unroll
     for (int p = 0; p < kPackets; p++)
@@ -118,6 +183,13 @@ static __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (const auto &one : packet)
         one.store(args);
+}
+
+// Blocks that take so many packets.
+template <typename T, int n>
+static int64_t blocks_for(int64_t packets)
+{
+    return blocks_of(packets, kThreads * (n > 2 ? kPacketsOfThread<T> : 1));
 }
 
 // Of so many rows a launch that their packets can be counted in a register.
@@ -138,11 +210,21 @@ static enum roped_status launch(dequantize_args args, const struct code_tiles *t
         const int64_t rows = tiles->n_rows - row < most ? tiles->n_rows - row : most;
         args.first_row = row;
         args.n_packets = (uint32_t)(rows * packets);
-        status = start(queue, dequantize_kernel<T, n>, dim3(kThreads),
-                       blocks_of(args.n_packets, kThreads * (n > 2 ? kPacketsOfThread<T> : 1)),
-                       dim3(1), args, err);
+        status = start(queue, dequantize_kernel<T, n, false>, dim3(kThreads),
+                       blocks_for<T, n>(args.n_packets), dim3(1), args, err);
     }
     return status;
+}
+
+template <typename T>
+static enum roped_status launch_crossing(dequantize_args args, const struct code_tiles *tiles,
+                                         struct roped_queue *queue, struct roped_error *err)
+{
+    constexpr int n = kVecOf<T>;
+    args.width = (uint32_t)tiles->width;
+    args.to_row = index_divisor(tiles->width);
+    return start(queue, dequantize_kernel<T, n, true>, dim3(kThreads),
+                 blocks_for<T, n>(blocks_of(tiles->n_rows * tiles->width, n)), dim3(1), args, err);
 }
 
 // 2^shift is the size of a tile, or no element is beyond it.
@@ -162,6 +244,18 @@ static bool has_packets(const dequantize_args &args, const struct code_tiles *ti
     return has && (tiles->n_rows == 1 || (args.x_stride % kVec == 0 && args.y_stride % kVec == 0));
 }
 
+// Are all rows one of packets, of which none is of more than two rows? Groups may end anywhere, and
+// elements are counted in a register.
+template <typename T>
+static bool has_crossing_packets(const dequantize_args &args, const struct code_tiles *tiles)
+{
+    constexpr int kVec = kVecOf<T>;
+    const bool is_dense = tiles->n_rows == 1 || (args.x_stride << args.x_shift == tiles->width &&
+                                                 args.y_stride == tiles->width);
+    return is_dense && tiles->n_tiles == 1 && tiles->width >= kVec && is_aligned(args.x, kVec) &&
+           is_aligned(args.y, 16) && tiles->n_rows <= kMostPackets / tiles->width;
+}
+
 extern "C" enum roped_status roped_cuda_dequantize(const struct roped_call *call,
                                                    struct roped_queue *queue,
                                                    struct roped_error *err)
@@ -174,6 +268,7 @@ extern "C" enum roped_status roped_cuda_dequantize(const struct roped_call *call
     args.scales = code_scales_of(*tiles, call->in[DEQUANTIZE_SCALES].data);
     args.x_shift = plan->element == CODE_E2M1;
     args.y = y->data;
+    args.n_rows = tiles->n_rows;
     args.x_stride = x->stride ? x->stride : tiles->width >> args.x_shift;
     args.y_stride = y->stride ? y->stride : tiles->width;
     args.row_shift = shift_of(tiles->tile_rows);
@@ -184,8 +279,11 @@ extern "C" enum roped_status roped_cuda_dequantize(const struct roped_call *call
     args.scale = plan->scale;
     return with_float_type(y->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        return has_packets<T>(args, tiles) ? launch<T, kVecOf<T>>(args, tiles, queue, err)
-               : args.x_shift              ? launch<T, 2>(args, tiles, queue, err)
-                                           : launch<T, 1>(args, tiles, queue, err);
+        if (has_packets<T>(args, tiles))
+            return launch<T, kVecOf<T>>(args, tiles, queue, err);
+        if (has_crossing_packets<T>(args, tiles))
+            return launch_crossing<T>(args, tiles, queue, err);
+        return args.x_shift ? launch<T, 2>(args, tiles, queue, err)
+                            : launch<T, 1>(args, tiles, queue, err);
     });
 }

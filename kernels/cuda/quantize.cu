@@ -161,14 +161,15 @@ static __global__ void __launch_bounds__(kThreads)
 
 // ------------------------------------------------------------------------------------ launches
 
-// Rows in registers: as few packets a thread as there are threads for. A warp takes a narrow one.
+// Rows in registers: as few packets a thread as there are threads for. A warp, or a part of one,
+// takes a narrow one.
 template <typename T>
 static enum roped_status launch_rows(const rows_args &args, struct roped_queue *queue,
                                      struct roped_error *err)
 {
     const int64_t packets = args.codes.width / kVecOf<T>;
-    unsigned threads = 32;
-    while (threads < kMostThreads && threads * 4 < packets)
+    unsigned threads = 1;
+    while (threads < 32 ? threads < packets : threads < kMostThreads && threads * 4 < packets)
         threads *= 2;
     kernel_fn<rows_args> *kernel = packets <= threads       ? tile_kernel<T, 1, false>
                                    : packets <= 2 * threads ? tile_kernel<T, 2, false>
@@ -176,7 +177,7 @@ static enum roped_status launch_rows(const rows_args &args, struct roped_queue *
                                                             : tile_kernel<T, 8, false>;
     if (packets > 4 * threads)
         threads = (unsigned)blocks_of(packets, 8 * 32) * 32;
-    const unsigned rows = threads == 32 ? kThreads / 32 : 1;
+    const unsigned rows = threads <= 32 ? kThreads / threads : 1;
     return start(queue, kernel, dim3(threads, rows), blocks_of(args.codes.n_rows, rows), dim3(1),
                  args, err);
 }
