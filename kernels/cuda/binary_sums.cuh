@@ -368,6 +368,12 @@ static int64_t lay_out(struct sum_args *args, bool is_columns, int64_t runs, dim
     return ceil_div(args->n_across * args->n_kept, kSumThreads / (lanes * step_lanes));
 }
 
+// Has the gradient an element for each of the innermost dim?
+static inline bool keeps_columns(const struct binary_plan *plan, int32_t sum_side)
+{
+    return plan->rank == 0 || plan->dim[plan->rank - 1].in & sum_side;
+}
+
 static inline int kind_of(int function, int32_t sum_side)
 {
     if (function == BINARY_MUL)

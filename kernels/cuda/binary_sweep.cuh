@@ -11,7 +11,7 @@
 // writes the full gradient and adds the terms of the other in registers (binary_sums.cuh).
 #pragma once
 
-#include "cuda/binary_sums.cuh"
+#include "cuda/binary_columns.cuh"
 
 struct sweep_args {
     struct sum_args sum;
@@ -131,11 +131,6 @@ static inline int64_t inner_dim(const struct binary_plan *plan, int i)
     return i < plan->rank ? plan->dim[plan->rank - 1 - i].size : 1;
 }
 
-static inline bool keeps_columns(const struct binary_plan *plan, int32_t sum_side)
-{
-    return plan->rank == 0 || plan->dim[plan->rank - 1].in & sum_side;
-}
-
 static inline bool is_of_sweep(const struct binary_plan *plan, int32_t sum_side)
 {
     return plan->rank <= (keeps_columns(plan, sum_side) ? 5 : 4);
@@ -204,8 +199,12 @@ static enum roped_status launch_sweep(const struct roped_call *call, int32_t sum
     struct sweep_args args = {};
     name_tensors(call, sum_side, &args.sum);
     args.grad_x = call->out[sum_side == BINARY_IN_A ? BINARY_GRAD_B : BINARY_GRAD_A].data;
-    bool is_packed = inner_dim(plan, 0) % kVecOf<T> == 0 && is_aligned(args.sum.g, 16) &&
-                     is_aligned(args.sum.x, 16) && is_aligned(args.grad_x, 16);
+    bool is_aligned = are_aligned({args.sum.g, args.sum.x, args.grad_x});
+    if (is_aligned && is_of_rows<T>(plan, sum_side))
+        return launch_rows<T>(plan, args.sum, args.grad_x, queue, err);
+    if (is_aligned && is_of_columns<T>(plan, sum_side))
+        return launch_columns<T>(plan, args.sum, args.grad_x, queue, err);
+    bool is_packed = is_aligned && inner_dim(plan, 0) % kVecOf<T> == 0;
     return is_packed ? start_sweep<T, kVecOf<T>>(&args, plan, is_columns, queue, err)
                      : start_sweep<T, 1>(&args, plan, is_columns, queue, err);
 }
