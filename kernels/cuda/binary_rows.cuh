@@ -173,15 +173,18 @@ static inline int64_t rows_of_warp(int64_t n_rows, int64_t width, int vec)
     return best;
 }
 
-// Are there enough rows, of a packet or more?
+// Are there enough rows, of which lanes of a sweep would idle, or which have no packets at all?
 template <typename T>
 static bool is_of_rows(const struct binary_plan *plan, int32_t sum_side)
 {
+    constexpr int kVec = kVecOf<T>;
     if (plan->rank != 2 || keeps_columns(plan, sum_side))
         return false;
-    const int64_t n_rows = plan->dim[0].size, width = plan->dim[1].size;
-    return width >= kVecOf<T> && width <= 64 * kVecOf<T> &&
-           n_rows / rows_of_warp(n_rows, width, kVecOf<T>) >= 8 * kMultiprocessors;
+    const int64_t n_rows = plan->dim[0].size, width = plan->dim[1].size, packets = width / kVec;
+    const bool fits_lanes =
+        width % kVec == 0 && (packets % 8 == 0 || (packets & (packets - 1)) == 0);
+    return !fits_lanes && width >= kVec && width <= 64 * kVec &&
+           n_rows / rows_of_warp(n_rows, width, kVec) >= 8 * kMultiprocessors;
 }
 
 template <typename T>
