@@ -380,8 +380,7 @@ INLINE void expand_row(enum code_element element, enum roped_dtype type,
     const bool is_streamed = may_stream && is_aligned(type, of->to, 0);
     int64_t i = 0;
     for (; i + BLOCK <= of->n; i += BLOCK) {
-        if (may_stream)
-            prefetch(at(ROPED_U8, of->code, AHEAD + code_bytes(element, i)));
+        prefetch(at(ROPED_U8, of->code, AHEAD + code_bytes(element, i)));
         expand_block(element, type, of, i, BLOCK, is_streamed);
     }
     if (i < of->n)

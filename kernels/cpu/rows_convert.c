@@ -45,8 +45,7 @@ INLINE void convert_blocks(enum roped_dtype from, enum roped_dtype to,
     const struct conversion row = *a; /* which no store can change */
     int64_t i = 0;
     for (; i + BLOCK <= row.n; i += BLOCK) {
-        if (is_streamed)
-            prefetch_ahead(from, at(from, row.from, i), BLOCK);
+        prefetch_ahead(from, at(from, row.from, i), BLOCK);
         convert_block(from, to, &row, i, BLOCK, is_streamed);
     }
     if (i < row.n)
@@ -77,8 +76,9 @@ INLINE void widen_row(enum roped_dtype dtype, float *to, const void *from,
                       int64_t n)
 {
     int64_t i = 0;
-    for (; i + BLOCK <= n; i += BLOCK)
+    for (; i + BLOCK <= n; i += BLOCK) {
         store32(to + i, load(dtype, HALVES, at(dtype, from, i), BLOCK));
+    }
     if (i < n)
         store32_part(to + i, load(dtype, HALVES, at(dtype, from, i), n - i),
                      n - i);
