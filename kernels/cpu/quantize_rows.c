@@ -156,16 +156,6 @@ INLINE raw8 low_bytes(vint lo, vint hi)
     return all;
 }
 
-INLINE void store_raw8(void *to, raw8 code, int64_t n, bool is_streamed)
-{
-    if (n < BLOCK)
-        store8_part(to, code, n);
-    else if (is_streamed)
-        stream8(to, code);
-    else
-        store8(to, code);
-}
-
 /* Codes of n quotients, each correctly rounded. They go from registers to where
  * they stay: what is streamed is written in order, and a load that two stores
  * made up would wait behind it. */
