@@ -141,7 +141,7 @@ static void quantize_strips(void *context, int64_t begin, int64_t end)
         if (loop->has_divisor)
             while (next_part(loop, &part))
                 write_codes(loop, &part, &loop->divisor);
-        else if (tiles->n_tiles > 1 || loop->n_beside > 1)
+        else if (tiles->n_tiles > 1 || part.n_beside > 1)
             quantize_tiles(loop, strip, part);
         else
             quantize_whole(loop, strip, part);
@@ -174,13 +174,15 @@ static int64_t rows_beside(const struct quantize_loop *loop)
     enum { FEWEST = 4 };
     const struct code_tiles *tiles = &loop->plan->tiles;
     const int64_t width = tiles->width;
+    if (width > CPU_BLOCK / FEWEST || tiles->n_rows < FEWEST ||
+        tiles->tile_rows > 1)
+        return 1;
     const int64_t bytes = code_bytes(loop->codes.element, width);
-    const bool has_tiles = !loop->has_divisor && !loop->plan->is_tensor;
     const int64_t room = cpu_ceil_div(width, CPU_LANES) * CPU_LANES;
-    const bool is_cut = tiles->tile_rows > 1 || width % tiles->tile_width > 0 ||
-                        (tiles->n_tiles == 1 && width < room);
-    if (width > CPU_BLOCK / FEWEST || (has_tiles && is_cut) ||
-        cpu_stride(loop->y, bytes) != bytes)
+    const bool has_tiles = !loop->has_divisor && !loop->plan->is_tensor;
+    const bool is_cut =
+        width % tiles->tile_width > 0 || (tiles->n_tiles == 1 && width < room);
+    if ((has_tiles && is_cut) || cpu_stride(loop->y, bytes) != bytes)
         return 1;
     return 1 + (CPU_BLOCK - room) / width;
 }
