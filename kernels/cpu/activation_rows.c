@@ -434,11 +434,9 @@ INLINE void gate_all(enum activation activation,
     int64_t i = 0;
     of.is_streamed = given->is_streamed && is_aligned(ROPED_U8, of.to, 0);
     for (; i + BLOCK <= n; i += BLOCK) {
-        if (given->is_streamed) {
-            prefetch_any(of.dtype, of.gate, i);
-            if (of.up)
-                prefetch_any(of.up_dtype, of.up, i);
-        }
+        prefetch_any(of.dtype, of.gate, i);
+        if (of.up)
+            prefetch_any(of.up_dtype, of.up, i);
         gate_block(activation, &plan, &of, i, BLOCK);
     }
     if (i < n)
@@ -506,12 +504,10 @@ INLINE void descend_all(enum activation activation,
                      is_aligned(ROPED_U8, of.grad_gate, 0) &&
                      (!of.up || is_aligned(ROPED_U8, of.grad_up, 0));
     for (; i + BLOCK <= n; i += BLOCK) {
-        if (given->is_streamed) {
-            prefetch_any(of.dtype, of.grad_y, i);
-            prefetch_any(of.dtype, of.gate, i);
-            if (of.up)
-                prefetch_any(of.dtype, of.up, i);
-        }
+        prefetch_any(of.dtype, of.grad_y, i);
+        prefetch_any(of.dtype, of.gate, i);
+        if (of.up)
+            prefetch_any(of.dtype, of.up, i);
         descend_block(activation, &plan, &of, i, BLOCK);
     }
     if (i < n)

@@ -77,17 +77,30 @@ static void e4m3_of(const struct cpu_rows *rows, const struct code_rule *rule,
         divisor[i] = divisor[i] == 0 ? INFINITY : divisor[i];
 }
 
-static void store_bytes(const struct code_scales *to, const uint8_t *code,
-                        int64_t n)
+/* n scales, bytes or floats as the tiles have them. */
+static void store_scales(const struct code_scales *to, const void *scale,
+                         int64_t n)
 {
-    uint8_t *scales = to->data;
-    if (!to->tiles->is_swizzled && to->tiles->scale_tile == 1)
-        memcpy(scales + code_scale_at(to->tiles, to->strip, to->first), code,
-               (size_t)n);
-    else
-        for (int64_t i = 0; i < n; i++)
-            scales[code_scale_at(to->tiles, to->strip, to->first + i)] =
-                code[i];
+    const struct code_tiles *tiles = to->tiles;
+    const size_t bytes = (size_t)tiles->scale_bytes;
+    int64_t strip = to->strip, tile = to->first;
+    if (!tiles->is_swizzled && tiles->scale_tile == 1 &&
+        tiles->scale_row == tiles->n_tiles) {
+        memcpy(cpu_at(to->data, code_scale_at(tiles, strip, tile), bytes),
+               scale, (size_t)n * bytes);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t at = code_scale_at(tiles, strip, tile);
+        if (bytes == 1)
+            ((uint8_t *)to->data)[at] = ((const uint8_t *)scale)[i];
+        else
+            ((float *)to->data)[at] = ((const float *)scale)[i];
+        if (++tile == tiles->n_tiles) {
+            tile = 0;
+            strip++;
+        }
+    }
 }
 
 void code_scales_store(const struct cpu_rows *rows,
@@ -101,17 +114,16 @@ void code_scales_store(const struct cpu_rows *rows,
             code[i] = e8m0_of(rule, largest[i]);
             divisor[i] = roped_e8m0_to_float(code[i]);
         }
-        store_bytes(to, code, n);
+        store_scales(to, code, n);
         break;
     case CODE_SCALE_E4M3:
         e4m3_of(rows, rule, largest, n, code, divisor);
-        store_bytes(to, code, n);
+        store_scales(to, code, n);
         break;
     default:
         for (int64_t i = 0; i < n; i++)
-            ((float *)
-                 to->data)[code_scale_at(to->tiles, to->strip, to->first + i)] =
-                divisor[i] = number_of(rule, largest[i]);
+            divisor[i] = number_of(rule, largest[i]);
+        store_scales(to, divisor, n);
     }
 }
 

@@ -19,7 +19,8 @@ float code_scale_value(enum code_scale kind, const void *scales, int64_t at);
 /* Does NaN count for a scale? */
 bool code_counts_nan(const struct code_rule *rule);
 
-/* Where the scales of tiles beside each other go. */
+/* Where the scales of tiles beside each other go; those of the rows below come
+ * behind a row's last. */
 struct code_scales {
     const struct code_tiles *tiles;
     void *data;

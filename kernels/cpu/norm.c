@@ -210,7 +210,7 @@ static void normalize_batches(const struct norm_loop *loop, int64_t begin,
         };
         if (loop->has_terms)
             add_terms(loop, row, kept, &rows);
-        else if (call->plan->rounds_sum)
+        else if (call->residual && call->plan->rounds_sum)
             store_sums(loop, &rows);
         if (call->is_centred)
             loop->rows->inverse_deviation(norm->from, norm->width, &rows,
@@ -220,6 +220,10 @@ static void normalize_batches(const struct norm_loop *loop, int64_t begin,
                                     call->plan->eps, s);
         if (has_codes(call) && rows.residual)
             add_terms(loop, row, kept, &rows);
+        if (call->added) {
+            rows.residual = row_of(loop, call->added, row);
+            rows.stride.residual = stride_of(loop, call->added);
+        }
         normalize_batch(loop, row, &rows);
     }
 }
@@ -246,9 +250,9 @@ static void normalize_segments(void *context, int64_t begin, int64_t end)
 static bool is_in_place(const struct cpu_norm_call *call)
 {
     const struct roped_tensor *outs[] = {call->y, call->residual_out};
-    const struct roped_tensor *ins[] = {call->x, call->residual};
+    const struct roped_tensor *ins[] = {call->x, call->residual, call->added};
     for (int out = 0; out < 2; out++)
-        for (int in = 0; in < 2; in++)
+        for (int in = 0; in < 3; in++)
             if (outs[out] && ins[in] && outs[out]->data == ins[in]->data)
                 return true;
     return false;
@@ -269,6 +273,8 @@ static struct cpu_norm norm_of(const struct cpu_norm_call *call, bool is_large)
         .shift = call->bias ? call->bias->data : NULL,
         .rounds_product = plan->rounding != RMSNORM_ROUND_ONCE,
         .rounds_result = plan->rounding == RMSNORM_ROUND_TYPE,
+        .is_added = call->added != NULL,
+        .rounds_norm = call->rounds_norm,
         .is_streamed = is_large && !is_in_place(call),
     };
 }

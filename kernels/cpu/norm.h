@@ -21,6 +21,10 @@ struct cpu_norm_call {
     const struct roped_tensor *residual_out;
     const struct roped_tensor *addend; /* (optional) to z: cpu_norm_sums */
 
+    /* (optional) like x, and added to the norm */
+    const struct roped_tensor *added;
+    bool rounds_norm; /* which is rounded to its type first */
+
     /* The mean is subtracted first, and bias, where one is given, added at the
      * end. y is not FP8. */
     bool is_centred;

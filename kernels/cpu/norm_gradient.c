@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-enum { MOST_SEGMENTS = 64, ROWS_OF_SEGMENT = 8 };
+enum { MOST_SEGMENTS = 64, ROWS_OF_SEGMENT = 8, MOST_ROWS = 8 };
 
 struct gradient_loop {
     struct cpu_norm_gradient of;
@@ -33,25 +33,11 @@ static void *element_at(const struct gradient_loop *loop,
                   roped_dtype_bytes(tensor->dtype));
 }
 
-/* Fills s, and mean where the norm has one. */
-static void find_norm(const struct gradient_loop *loop,
-                      struct cpu_gradient_row *row)
-{
-    const struct cpu_norm_rows one = {.n = 1, .x = row->x};
-    if (loop->of.is_centred)
-        loop->rows->inverse_deviation(row->type, row->n, &one, loop->plan->eps,
-                                      &row->s, &row->mean);
-    else
-        loop->rows->inverse_rms(row->type, row->n, &one, loop->plan->eps,
-                                &row->s);
-}
-
-/* Its sums, or NULL where it has none, are added to sum. */
-static void gradient_row(const struct gradient_loop *loop, int64_t i,
-                         double *sum)
+/* A row of a segment, whose sums, or NULL where it has none, begin at sum. */
+static struct cpu_gradient_row row_of(const struct gradient_loop *loop,
+                                      int64_t i, double *sum)
 {
     const bool has_weight = roped_tensor_given(loop->of.weight);
-    double of_all, of_normal;
     struct cpu_gradient_row row = {
         .type = loop->of.x->dtype,
         .n = loop->plan->hidden,
@@ -67,27 +53,66 @@ static void gradient_row(const struct gradient_loop *loop, int64_t i,
         row.residual = element_at(loop, loop->of.grad_residual, i);
     if (loop->n_sums > has_weight)
         row.shift_sum = sum + has_weight * loop->room;
-    find_norm(loop, &row);
-    loop->rows->norm_gradient->sums(&row, &of_all, &of_normal);
+    return row;
+}
+
+/* Rows [begin, begin + n), at most MOST_ROWS. One step of all of them comes
+ * before the next one, so that a row need not wait for the end of another's:
+ * square roots, and sums over lanes. */
+static void gradient_rows(const struct gradient_loop *loop, int64_t begin,
+                          int64_t n, double *sum)
+{
+    const enum roped_dtype dtype = loop->of.x->dtype;
+    const int64_t width = loop->plan->hidden;
+    const struct cpu_norm_rows all = {
+        .n = n,
+        .stride = {.x = cpu_stride(loop->of.x, width)},
+        .x = element_at(loop, loop->of.x, begin)};
+    struct cpu_gradient_row row[MOST_ROWS];
+    struct cpu_mean mean[MOST_ROWS] = {{0, 0}};
+    float s[MOST_ROWS];
     if (loop->of.is_centred)
-        row.shift = (float)(of_all / (double)row.n);
-    row.k = (float)(of_normal / (double)row.n);
-    loop->rows->norm_gradient->descend(&row);
+        loop->rows->inverse_deviation(dtype, width, &all, loop->plan->eps, s,
+                                      mean);
+    else
+        loop->rows->inverse_rms(dtype, width, &all, loop->plan->eps, s);
+    for (int64_t i = 0; i < n; i++) {
+        double of_all, of_normal;
+        row[i] = row_of(loop, begin + i, sum);
+        row[i].s = s[i];
+        row[i].mean = mean[i];
+        loop->rows->norm_gradient->sums(&row[i], &of_all, &of_normal);
+        row[i].shift =
+            loop->of.is_centred ? (float)(of_all / (double)width) : 0;
+        row[i].k = (float)(of_normal / (double)width);
+    }
+    for (int64_t i = 0; i < n; i++)
+        loop->rows->norm_gradient->descend(&row[i]);
+}
+
+/* So many that they are still in the first-level cache for the next step. */
+static int64_t rows_per_step(const struct gradient_loop *loop)
+{
+    enum { ENOUGH = 8 << 10 };
+    const int64_t bytes =
+        2 * loop->plan->hidden * (int64_t)roped_dtype_bytes(loop->of.x->dtype);
+    const int64_t n = cpu_smaller(ENOUGH / bytes, MOST_ROWS);
+    return n > 1 ? n : 1;
 }
 
 static void gradient_segments(void *context, int64_t begin, int64_t end)
 {
     const struct gradient_loop *loop = context;
     const int64_t n_rows = loop->plan->n_rows;
-    const int64_t n = loop->n_sums * loop->room;
+    const int64_t n = loop->n_sums * loop->room, step = rows_per_step(loop);
     for (int64_t segment = begin; segment < end; segment++) {
         double *sum = n ? loop->partial + segment * n : NULL;
         const int64_t rows = cpu_ceil_div(n_rows, loop->n_segments);
         const int64_t last = cpu_smaller(n_rows, (segment + 1) * rows);
         if (sum)
             memset(sum, 0, (size_t)n * sizeof *sum);
-        for (int64_t row = segment * rows; row < last; row++)
-            gradient_row(loop, row, sum);
+        for (int64_t row = segment * rows; row < last; row += step)
+            gradient_rows(loop, row, cpu_smaller(last - row, step), sum);
     }
 }
 

@@ -70,8 +70,11 @@ INLINE void sum_row(struct form form, const struct cpu_gradient_row *of,
     const struct cpu_gradient_row row = *of; /* which no store can change */
     struct sums all = {0};
     int64_t i = 0;
-    for (; i + BLOCK <= row.n; i += BLOCK)
+    for (; i + BLOCK <= row.n; i += BLOCK) {
+        prefetch_ahead(form.type, at(form.type, row.x, i), BLOCK);
+        prefetch_ahead(form.type, at(form.type, row.grad_y, i), BLOCK);
         add_part(&all, load_part(form, &row, i, BLOCK));
+    }
     if (i < row.n)
         add_part(&all, load_part(form, &row, i, row.n - i));
     *sum = sum_of_doubles(plus_doubles(all.sum[0], all.sum[1]));

@@ -1,7 +1,7 @@
 /*
- * norm_pair.c - RMS norms with a second tensor of rows on the CPU: a row is
- * read once for its sum, and again, a block at a time through float32, for its
- * result. What a gate makes of a row is kept in between.
+ * norm_pair.c - RMS norms with a gate for each row on the CPU, and those of
+ * heads: a row is read once for its sum, and again, a block at a time through
+ * float32, for its result. What a gate makes of a row is kept in between.
  */
 #include "cpu/norm_pair.h"
 #include "cpu/activation_rows.h"
@@ -17,7 +17,6 @@ struct pair_loop {
     float *gain;                 /* weight_bias + weight, of a whole row */
     float *gated; /* [n_segments][room]; where it is normalised */
     bool rounds, is_streamed;
-    bool adds_stored; /* what is added is a norm in the type of the rows */
 };
 
 /* Column i of a group, which is a row of the plan. */
@@ -31,13 +30,6 @@ static void *column_at(const struct pair_loop *loop,
     return cpu_at(tensor->data,
                   group / n_groups * stride + group % n_groups * size + i,
                   roped_dtype_bytes(tensor->dtype));
-}
-
-static void widen(const struct pair_loop *loop,
-                  const struct roped_tensor *tensor, int64_t group, int64_t i,
-                  int64_t n, float *to)
-{
-    loop->rows->widen(loop->dtype, to, column_at(loop, tensor, group, i), n);
 }
 
 /* to = x * act(gate), of x of a type; to may be x */
@@ -54,17 +46,6 @@ static void gate(const struct pair_loop *loop, int64_t group, int64_t i,
     loop->rows->activation->gate(&loop->act, &gated, n);
 }
 
-/* z += residual */
-static void add(const struct pair_loop *loop, int64_t group, int64_t i,
-                int64_t n, float *z)
-{
-    float residual[CPU_BLOCK];
-    const struct cpu_norm_rows one = {
-        .n = 1, .x = z, .residual = residual, .sum = z};
-    widen(loop, loop->of.second, group, i, n, residual);
-    loop->rows->add(ROPED_F32, n, &one, false);
-}
-
 /* From x of columns [i, i + n) of a group, at most a block, to their result. */
 static void finish_block(const struct pair_loop *loop, int64_t group, int64_t i,
                          int64_t n, const struct cpu_normal *normal,
@@ -76,9 +57,7 @@ static void finish_block(const struct pair_loop *loop, int64_t group, int64_t i,
     const int64_t first = group % plan->n_groups * plan->norm.hidden;
     float z[CPU_BLOCK];
     loop->rows->normal(normal, z, x, loop->gain + first + i, n);
-    if (plan->pair == NORM_THEN_ADD)
-        add(loop, group, i, n, z);
-    else if (plan->pair == NORM_THEN_GATE)
+    if (plan->pair == NORM_THEN_GATE)
         gate(loop, group, i, n, ROPED_F32, z, z);
     loop->rows->convert(&store, column_at(loop, loop->of.out, group, i), z, n);
 }
@@ -108,46 +87,6 @@ static void finish_group(const struct pair_loop *loop, int64_t group,
                      cpu_at((void *)(uintptr_t)x, i, roped_dtype_bytes(dtype)));
 }
 
-/* Whole rows, whose norm is stored in their type before it is added: columns of
- * a few at a time by the loops of rmsnorm, and then by those of a sum. */
-static void add_rows(const struct pair_loop *loop, int64_t begin, int64_t end)
-{
-    enum { ROWS = 4 };
-    const struct rmsnorm_plan *plan = &loop->of.plan->norm;
-    const int64_t width = plan->hidden;
-    float normal[ROWS * CPU_BLOCK], s[ROWS];
-    for (int64_t row = begin; row < end; row += ROWS) {
-        struct cpu_norm_rows rows = {
-            .n = cpu_smaller(end - row, ROWS),
-            .stride = {.x = cpu_stride(loop->of.x, width), .y = CPU_BLOCK},
-            .x = column_at(loop, loop->of.x, row, 0),
-            .y = normal,
-            .s = s};
-        struct cpu_norm_rows sums = {
-            .n = rows.n,
-            .stride = {.x = CPU_BLOCK,
-                       .residual = cpu_stride(loop->of.second, width),
-                       .sum = cpu_stride(loop->of.out, width)},
-            .x = normal};
-        loop->rows->inverse_rms(loop->dtype, width, &rows, plan->eps, s);
-        for (int64_t i = 0; i < width; i += CPU_BLOCK) {
-            const struct cpu_norm norm = {.width =
-                                              cpu_smaller(width - i, CPU_BLOCK),
-                                          .from = loop->dtype,
-                                          .type = loop->dtype,
-                                          .to = loop->dtype,
-                                          .weight_dtype = ROPED_F32,
-                                          .weight = loop->gain + i,
-                                          .rounds_product = loop->rounds};
-            rows.x = column_at(loop, loop->of.x, row, i);
-            sums.residual = column_at(loop, loop->of.second, row, i);
-            sums.sum = column_at(loop, loop->of.out, row, i);
-            loop->rows->normalize(&norm, &rows);
-            loop->rows->add(loop->dtype, norm.width, &sums, loop->is_streamed);
-        }
-    }
-}
-
 static void finish_segments(void *context, int64_t begin, int64_t end)
 {
     const struct pair_loop *loop = context;
@@ -156,10 +95,6 @@ static void finish_segments(void *context, int64_t begin, int64_t end)
     for (int64_t segment = begin; segment < end; segment++) {
         const int64_t last = cpu_smaller(n, (segment + 1) * size);
         float *gated = loop->gated ? loop->gated + segment * loop->room : NULL;
-        if (loop->adds_stored) {
-            add_rows(loop, segment * size, last);
-            continue;
-        }
         for (int64_t group = segment * size; group < last; group++)
             finish_group(loop, group, gated);
     }
@@ -206,9 +141,7 @@ enum roped_status cpu_norm_pair(const struct cpu_norm_pair *of,
         .room = cpu_ceil_div(plan->norm.hidden, CPU_LANES) * CPU_LANES,
         .rounds = plan->norm.rounding != RMSNORM_ROUND_ONCE &&
                   of->x->dtype != ROPED_F32,
-        .is_streamed = cpu_is_large(queue, bytes) && !is_in_place,
-        .adds_stored = plan->pair == NORM_THEN_ADD &&
-                       (plan->rounds_norm || of->x->dtype == ROPED_F32)};
+        .is_streamed = cpu_is_large(queue, bytes) && !is_in_place};
     if (plan->norm.n_rows == 0)
         return ROPED_OK;
     enum roped_status status = take_scratch(&loop, queue, err);

@@ -1,5 +1,5 @@
 /*
- * norm_pair.h - RMS norms with a second tensor of rows on the CPU backend, and
+ * norm_pair.h - RMS norms with a gate for each row on the CPU backend, and
  * those of heads.
  */
 #ifndef ROPED_CPU_NORM_PAIR_H

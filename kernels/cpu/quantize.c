@@ -17,13 +17,14 @@ struct quantize_loop {
     struct cpu_codes codes;
     float divisor; /* of every element, where has_divisor */
     bool has_divisor;
+    int64_t n_beside; /* rows that are worked on as one: see rows_beside */
     _Atomic int32_t largest; /* of the tensor */
 };
 
 /* Columns [first, first + n) of rows [row, row + n_rows), and in how many
- * columns each divisor serves. */
+ * columns each divisor serves. Rows beside each other count as one. */
 struct part {
-    int64_t row, n_rows, first, n, tile;
+    int64_t row, n_rows, n_beside, first, n, tile;
     float *x;     /* room for n columns */
     bool is_kept; /* x has what the source gives for them */
 };
@@ -31,9 +32,12 @@ struct part {
 static void load(const struct quantize_loop *loop, const struct part *part,
                  int64_t row)
 {
+    const int64_t n = part->n_beside > 1 ? loop->plan->tiles.width : part->n;
     if (part->is_kept)
         return;
-    loop->source->load(loop->source->of, row, part->first, part->n, part->x);
+    for (int64_t i = 0; i < part->n_beside; i++)
+        loop->source->load(loop->source->of, row + i, part->first, n,
+                           part->x + i * n);
     cpu_pad(part->x, part->n);
 }
 
@@ -75,12 +79,14 @@ static void store_scales(const struct quantize_loop *loop, const int32_t *most,
 /* A block of columns, as wide as there are. */
 static bool next_part(const struct quantize_loop *loop, struct part *part)
 {
+    const int64_t width = loop->plan->tiles.width * part->n_beside;
     part->first += part->n;
-    part->n = cpu_smaller(loop->plan->tiles.width - part->first, CPU_BLOCK);
+    part->n = cpu_smaller(width - part->first, CPU_BLOCK);
     return part->n > 0;
 }
 
-/* Tiles beside each other that are narrower than a block. */
+/* Tiles beside each other that are narrower than a block, or as wide as rows
+ * are. */
 static void quantize_tiles(const struct quantize_loop *loop, int64_t strip,
                            struct part part)
 {
@@ -124,17 +130,18 @@ static void quantize_strips(void *context, int64_t begin, int64_t end)
     const struct quantize_loop *loop = context;
     const struct code_tiles *tiles = &loop->plan->tiles;
     _Alignas(64) float x[CPU_BLOCK];
-    for (int64_t strip = begin; strip < end; strip++) {
+    for (int64_t strip = begin; strip < end; strip += loop->n_beside) {
         const int64_t row = strip * tiles->tile_rows;
         struct part part = {
             .row = row,
             .n_rows = cpu_smaller(tiles->n_rows - row, tiles->tile_rows),
+            .n_beside = cpu_smaller(end - strip, loop->n_beside),
             .tile = CPU_BLOCK,
             .x = x};
         if (loop->has_divisor)
             while (next_part(loop, &part))
                 write_codes(loop, &part, &loop->divisor);
-        else if (tiles->n_tiles > 1)
+        else if (tiles->n_tiles > 1 || part.n_beside > 1)
             quantize_tiles(loop, strip, part);
         else
             quantize_whole(loop, strip, part);
@@ -145,8 +152,11 @@ static void find_in_rows(void *context, int64_t begin, int64_t end)
 {
     struct quantize_loop *loop = context;
     _Alignas(64) float x[CPU_BLOCK];
-    struct part part = {
-        .row = begin, .n_rows = end - begin, .tile = CPU_BLOCK, .x = x};
+    struct part part = {.row = begin,
+                        .n_rows = end - begin,
+                        .n_beside = 1,
+                        .tile = CPU_BLOCK,
+                        .x = x};
     int32_t most = 0, known = atomic_load(&loop->largest);
     while (next_part(loop, &part))
         find_largest(loop, &part, &most);
@@ -155,12 +165,34 @@ static void find_in_rows(void *context, int64_t begin, int64_t end)
         continue;
 }
 
+/* How many rows whose codes lie one behind the other fit a block, where they
+ * are worked on as one row of their tiles: the calls of a narrow row take more
+ * than its elements do. Fewer than four share no last steps of their largest
+ * values, and only wait longer for memory. */
+static int64_t rows_beside(const struct quantize_loop *loop)
+{
+    enum { FEWEST = 4 };
+    const struct code_tiles *tiles = &loop->plan->tiles;
+    const int64_t width = tiles->width;
+    if (width > CPU_BLOCK / FEWEST || tiles->n_rows < FEWEST ||
+        tiles->tile_rows > 1)
+        return 1;
+    const int64_t bytes = code_bytes(loop->codes.element, width);
+    const int64_t room = cpu_ceil_div(width, CPU_LANES) * CPU_LANES;
+    const bool has_tiles = !loop->has_divisor && !loop->plan->is_tensor;
+    const bool is_cut =
+        width % tiles->tile_width > 0 || (tiles->n_tiles == 1 && width < room);
+    if ((has_tiles && is_cut) || cpu_stride(loop->y, bytes) != bytes)
+        return 1;
+    return 1 + (CPU_BLOCK - room) / width;
+}
+
 static struct quantize_loop loop_of(const struct cpu_rows *rows,
                                     const struct code_target *to,
                                     const struct code_source *source)
 {
     const struct code_rule *rule = &to->plan->rule;
-    return (struct quantize_loop){
+    struct quantize_loop loop = {
         .rows = rows,
         .plan = to->plan,
         .source = source,
@@ -171,6 +203,8 @@ static struct quantize_loop loop_of(const struct cpu_rows *rows,
                   rule->least_code, to->is_streamed},
         .divisor = to->plan->dequant_scale,
         .has_divisor = !to->plan->dynamic};
+    loop.n_beside = rows_beside(&loop);
+    return loop;
 }
 
 void code_quantize_rows(const struct cpu_rows *rows,

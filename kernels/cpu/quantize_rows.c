@@ -156,16 +156,6 @@ INLINE raw8 low_bytes(vint lo, vint hi)
     return all;
 }
 
-INLINE void store_raw8(void *to, raw8 code, int64_t n, bool is_streamed)
-{
-    if (n < BLOCK)
-        store8_part(to, code, n);
-    else if (is_streamed)
-        stream8(to, code);
-    else
-        store8(to, code);
-}
-
 /* Codes of n quotients, each correctly rounded. They go from registers to where
  * they stay: what is streamed is written in order, and a load that two stores
  * made up would wait behind it. */
@@ -380,8 +370,7 @@ INLINE void expand_row(enum code_element element, enum roped_dtype type,
     const bool is_streamed = may_stream && is_aligned(type, of->to, 0);
     int64_t i = 0;
     for (; i + BLOCK <= of->n; i += BLOCK) {
-        if (may_stream)
-            prefetch(at(ROPED_U8, of->code, AHEAD + code_bytes(element, i)));
+        prefetch(at(ROPED_U8, of->code, AHEAD + code_bytes(element, i)));
         expand_block(element, type, of, i, BLOCK, is_streamed);
     }
     if (i < of->n)

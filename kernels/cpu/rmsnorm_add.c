@@ -2,18 +2,23 @@
  * rmsnorm_add.c - rmsnorm_add on the CPU.
  */
 #include "ops/rmsnorm_add.h"
-#include "cpu/norm_pair.h"
+#include "cpu/norm.h"
+#include "ops/norm_pair.h"
 
 enum roped_status roped_cpu_rmsnorm_add(const struct roped_call *call,
                                         struct roped_queue *queue,
                                         struct roped_error *err)
 {
-    const struct cpu_norm_pair pair = {
-        .plan = (const void *)call->plan,
+    const struct norm_pair_plan *plan = (const void *)call->plan;
+    const struct cpu_norm_call norm = {
+        .plan = &plan->norm,
         .x = &call->in[RMSNORM_ADD_X],
-        .second = &call->in[RMSNORM_ADD_RESIDUAL],
         .weight = &call->in[RMSNORM_ADD_WEIGHT],
-        .out = &call->out[RMSNORM_ADD_RESIDUAL_OUT],
+        .added = &call->in[RMSNORM_ADD_RESIDUAL],
+        .rounds_norm = plan->rounds_norm,
+        .y = &call->out[RMSNORM_ADD_RESIDUAL_OUT],
     };
-    return cpu_norm_pair(&pair, call, queue, err);
+    (void)err;
+    cpu_norm_rows(&norm, call, queue);
+    return ROPED_OK;
 }

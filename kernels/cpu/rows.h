@@ -95,6 +95,9 @@ struct cpu_norm {
     bool rounds_product;   /* z * s to the type of x, before the weight; with
                               means also its product with the weight */
     bool rounds_result;    /* the same after it, where y is FP8 */
+    bool is_added;         /* residual is added to the norm, in the place of x,
+                              and y has the type of x */
+    bool rounds_norm;      /* the norm to that type first */
     bool is_streamed;
 };
 

@@ -45,8 +45,7 @@ INLINE void convert_blocks(enum roped_dtype from, enum roped_dtype to,
     const struct conversion row = *a; /* which no store can change */
     int64_t i = 0;
     for (; i + BLOCK <= row.n; i += BLOCK) {
-        if (is_streamed)
-            prefetch_ahead(from, at(from, row.from, i), BLOCK);
+        prefetch_ahead(from, at(from, row.from, i), BLOCK);
         convert_block(from, to, &row, i, BLOCK, is_streamed);
     }
     if (i < row.n)
@@ -77,8 +76,9 @@ INLINE void widen_row(enum roped_dtype dtype, float *to, const void *from,
                       int64_t n)
 {
     int64_t i = 0;
-    for (; i + BLOCK <= n; i += BLOCK)
+    for (; i + BLOCK <= n; i += BLOCK) {
         store32(to + i, load(dtype, HALVES, at(dtype, from, i), BLOCK));
+    }
     if (i < n)
         store32_part(to + i, load(dtype, HALVES, at(dtype, from, i), n - i),
                      n - i);
@@ -125,6 +125,7 @@ INLINE void normal_row(enum roped_dtype from, enum roped_dtype type,
     const bool rounds_result = how->rounds_result;
     for (int64_t i = 0; i < n; i += BLOCK) {
         const int64_t part = n - i < BLOCK ? n - i : BLOCK;
+        prefetch_ahead(from, at(from, x, i), BLOCK);
         block z = times(load(from, HALVES, at(from, x, i), part), s);
         if (rounds_product)
             z = round_to(type, z);

@@ -249,6 +249,7 @@ struct norm_form {
     enum roped_dtype from, to;
     bool is_rounded, is_sum, is_streamed;
     bool is_centred; /* rows have means */
+    bool is_added, rounds_norm;
 };
 
 /* A part of a row. */
@@ -264,7 +265,7 @@ INLINE void store_normal(struct norm_form form, const struct norm_part *a,
                          struct norm_row row, int64_t i, int64_t n, block z)
 {
     const enum order order = order_of(form.from);
-    const block v =
+    block v =
         form.is_centred
             ? layer_block(form.to, z, row.mean, a->weight + i, a->shift + i,
                           row.s, form.is_rounded)
@@ -272,6 +273,10 @@ INLINE void store_normal(struct norm_form form, const struct norm_part *a,
     if (form.is_sum)
         store(form.from, order, place(form.from, row.sum, i), z, 1, n,
               form.is_streamed);
+    if (form.is_added && form.rounds_norm)
+        v = round_to(form.to, v);
+    if (form.is_added)
+        v = plus(v, load(form.to, order, at(form.to, row.from.residual, i), n));
     store(form.to, order, place(form.to, row.y, i), v, 1, n, form.is_streamed);
 }
 
@@ -303,13 +308,14 @@ INLINE void normalize_rows(struct norm_form form, const struct norm_part *part)
 {
     const struct cpu_norm norm = *part->norm; /* which no store can change */
     const struct cpu_norm_rows rows = *part->rows;
+    const bool has_two = form.is_sum || form.is_added;
     struct norm_part a = *part;
     struct norm_form rest = form;
     a.norm = &norm;
     rest.is_streamed = false;
     for (int64_t j = 0; j < rows.n; j++) {
         struct norm_row row = {
-            .from = source_at(form.from, &rows, j, a.first, form.is_sum),
+            .from = source_at(form.from, &rows, j, a.first, has_two),
             .sum = form.is_sum ? place(form.from, rows.sum,
                                        j * rows.stride.sum + a.first)
                                : NULL,
@@ -318,15 +324,15 @@ INLINE void normalize_rows(struct norm_form form, const struct norm_part *part)
         if (form.is_centred)
             row.mean = rows.mean[j];
         const struct source next =
-            source_at(form.from, &rows, j + rows.n, a.first, form.is_sum);
+            source_at(form.from, &rows, j + rows.n, a.first, has_two);
         int64_t i = 0;
         for (; UNROLLS && i + 2 * BLOCK <= a.n; i += 2 * BLOCK) {
-            prefetch_next(form.from, next, i, a.n, form.is_sum);
-            prefetch_next(form.from, next, i + BLOCK, a.n, form.is_sum);
+            prefetch_next(form.from, next, i, a.n, has_two);
+            prefetch_next(form.from, next, i + BLOCK, a.n, has_two);
             normalize_two(form, &a, row, i);
         }
         for (; i + BLOCK <= a.n; i += BLOCK) {
-            prefetch_next(form.from, next, i, a.n, form.is_sum);
+            prefetch_next(form.from, next, i, a.n, has_two);
             normalize_block(form, &a, row, i, BLOCK);
         }
         if (i < a.n)
@@ -337,6 +343,7 @@ INLINE void normalize_rows(struct norm_form form, const struct norm_part *part)
 INLINE void normalize_form(struct norm_form form, const struct norm_part *a)
 {
     form.is_streamed = can_stream(a->norm, a->rows);
+    form.rounds_norm = a->norm->rounds_norm;
     normalize_rows(form, a);
 }
 
@@ -362,11 +369,19 @@ INLINE void centre_part(enum roped_dtype from, enum roped_dtype to,
 INLINE void normalize_part(enum roped_dtype from, enum roped_dtype to,
                            const struct norm_part *a)
 {
+    const bool is_added = from == to && a->norm->is_added;
     const bool is_sum = from == to && a->rows->residual;
+    const struct norm_form added = {.from = from, .to = to, .is_added = true};
+    struct norm_form rounded_added = added;
+    rounded_added.is_rounded = true;
     if (size_of(to) == 1)
         return;
     if (a->rows->mean)
         centre_part(from, to, a);
+    else if (is_added && a->norm->rounds_product)
+        normalize_form(rounded_added, a);
+    else if (is_added)
+        normalize_form(added, a);
     else if (a->norm->rounds_product && is_sum)
         normalize_form((struct norm_form){from, to, true, true}, a);
     else if (a->norm->rounds_product)

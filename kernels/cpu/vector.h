@@ -155,6 +155,16 @@ INLINE void store_raw16(void *to, raw16 code, int64_t n, bool is_streamed)
         store16(to, code);
 }
 
+INLINE void store_raw8(void *to, raw8 code, int64_t n, bool is_streamed)
+{
+    if (n < BLOCK)
+        store8_part(to, code, n);
+    else if (is_streamed)
+        stream8(to, code);
+    else
+        store8(to, code);
+}
+
 /*
  * The first n elements of x, which arithmetic made; into FP8 times scale; a
  * whole block may be streamed.
@@ -174,13 +184,7 @@ INLINE void store(enum roped_dtype dtype, enum order order, void *to, block x,
     } else if (size_of(dtype) == 2) {
         store_raw16(to, narrow16(dtype, order, x), n, is_streamed);
     } else {
-        raw8 code = narrow8(dtype, order, x, scale);
-        if (n < BLOCK)
-            store8_part(to, code, n);
-        else if (is_streamed)
-            stream8(to, code);
-        else
-            store8(to, code);
+        store_raw8(to, narrow8(dtype, order, x, scale), n, is_streamed);
     }
 }
 

@@ -374,9 +374,11 @@ static struct result run_row(struct bench *bench, const struct bench_row *row,
         fprintf(options->json,
                 ",\"backend\":\"%s\",\"us\":%.4f,\"copy_us\":%.4f,"
                 "\"share\":%.4f,\"goal\":%.2f,\"spread\":%.4f,"
-                "\"copy_spread\":%.4f,\"bytes\":%lld,\"bits_differ\":%.3g}\n",
+                "\"copy_spread\":%.4f,\"bytes\":%lld,\"sets\":%d,"
+                "\"bits_differ\":%.3g}\n",
                 options->backend, seconds * 1e6, copy_seconds * 1e6, share,
-                goal, spread, copy_spread, (long long)bench->bytes, different);
+                goal, spread, copy_spread, (long long)bench->bytes,
+                bench->n_sets, different);
     }
     finish(bench);
     snprintf(result.name, sizeof result.name, "%s", row->name);

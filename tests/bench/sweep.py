@@ -2,7 +2,7 @@
 """The rows of `bench_ops --json FILE` beside torch.compile of the same work (peers.py), or
 beside another library's call (libraries.py), on the same device: on a GPU, medians of
 CUDA-graph replays over sets of tensors that together exceed the L2 cache; on a CPU, medians
-of calls over such sets.
+of calls over as many sets as bench_ops had, so that both find rows in the same cache or memory.
 
     bench_ops --backend cuda --sweep --no-check --json FILE
     tests/bench/sweep.py FILE [FILE ...] [--peer liger] [--seconds N] [--out FILE]
@@ -77,7 +77,7 @@ def prepared(row, options, n_sets):
 
 
 def microseconds(row, options):
-    n_sets = max(1, min(16, math.ceil(options.cache / row["bytes"])))
+    n_sets = row["sets"] if options.device == "cpu" else max(1, min(16, math.ceil(options.cache / row["bytes"])))
     made = prepared(row, options, n_sets)
     if not made:
         return None
@@ -155,11 +155,10 @@ def main():
     parser.add_argument("--threads", type=int, help="of PyTorch, on a CPU")
     parser.add_argument("--workers", type=int, default=0, help="processes that compile ahead")
     parser.add_argument("--cpu-time", action="store_true")
-    parser.add_argument("--cache", type=float, help="bytes that sets of tensors exceed (200e6 on a GPU, 4e6 on a CPU)")
+    parser.add_argument("--cache", type=float, default=200e6, help="bytes that sets of tensors exceed on a GPU")
     options = parser.parse_args()
     if options.peer != COMPILED and not libraries.has(options.peer):
         return
-    options.cache = options.cache or (200e6 if options.device == "cuda" else 4e6)
     options.round_bytes = 1e9 if options.device == "cuda" else 1e8
     prepare_torch(options)
     found, times, end = [], {}, time.time() + options.seconds
