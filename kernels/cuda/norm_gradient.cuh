@@ -286,7 +286,8 @@ static __global__ void __launch_bounds__(C::kBlock)
     }
 }
 
-// A row for each block.
+// A row for each block. What the columns' sums need of it is left for columns_kernel, unless it is
+// the only row.
 template <typename C>
 static __global__ void __launch_bounds__(C::kBlock)
     only_norm_gradient_kernel(const __grid_constant__ struct norm_gradient_args args)
@@ -307,12 +308,16 @@ static __global__ void __launch_bounds__(C::kBlock)
                                     row.left(v));
     const row_in_memory<C> again{args, row.row, (int)threadIdx.x, (int)blockDim.x, nullptr};
     const row_factors of = find_factors<C>(row, again, exchange, 0);
+    if (args.scales && threadIdx.x == 0)
+        args.scales[row.row] = make_float4(of.mean, of.rest, of.s, 0.0f);
     T *to = static_cast<T *>(args.grad_x) + row.row * args.grad_x_pitch;
     row.for_each([&](int v, int column, int n, auto &x, auto &g, auto &w) {
         float made[C::kVec];
         unpack<T>(before[v], made);
         descend<C>(of, x, g, w, made);
         store_row<C>(to + column, n, made);
+        if (args.scales)
+            return;
         if (C::kCentres && args.sum_place[C::kSums - 1] >= 0)
             store_sums<C>(args, args.sum_place[C::kSums - 1], column, n, g);
 #pragma unroll
@@ -321,6 +326,73 @@ static __global__ void __launch_bounds__(C::kBlock)
         if (args.sum_place[0] >= 0)
             store_sums<C>(args, args.sum_place[0], column, n, x);
     });
+}
+
+constexpr int kColumnLanes = 8, kRowLanes = 64, kRowBatch = 2;
+
+// The columns' sums of rows that are read again: less than to write what each row has of them, and
+// to read that. Threads are kColumnLanes x kRowLanes; one takes every kRowLanes-th row.
+template <typename C>
+static __global__ void __launch_bounds__(kColumnLanes *kRowLanes)
+    columns_kernel(const __grid_constant__ struct norm_gradient_args args)
+{
+    using T = typename C::T;
+    constexpr int kWarps = kColumnLanes * kRowLanes / 32, kOfBlock = kColumnLanes * C::kVec;
+    __shared__ float shared[C::kSums][kWarps][kOfBlock];
+    let_next_start();
+    const int lane = threadIdx.x % kColumnLanes, first = threadIdx.x / kColumnLanes;
+    const int column = ((int)blockIdx.x * kColumnLanes + lane) * C::kVec;
+    const int n = column < (int)args.hidden ? C::kVec : 0;
+    float sums[C::kSums][C::kVec] = {};
+    wait_for_previous();
+    for (int row = first; row < (int)args.n_rows; row += kRowLanes * kRowBatch) {
+        uint4 x[kRowBatch], g[kRowBatch], scale[kRowBatch];
+#pragma unroll
+        for (int i = 0; i < kRowBatch; i++) {
+            const int at = row + i * kRowLanes < (int)args.n_rows ? row + i * kRowLanes : row;
+            const gradient_row<C> of(args, at);
+            x[i] = load_raw<C>(of.x + column, n);
+            g[i] = load_raw<C>(of.g + column, n);
+            scale[i] = load_16(args.scales + at);
+        }
+#pragma unroll
+        for (int i = 0; i < kRowBatch; i++) {
+            if (row + i * kRowLanes >= (int)args.n_rows)
+                continue;
+            float of_x[C::kVec], of_g[C::kVec];
+            unpack<T>(x[i], of_x);
+            unpack<T>(g[i], of_g);
+#pragma unroll
+            for (int j = 0; j < C::kVec; j++) {
+                const float normal = rounded<C>(normal_of<C>(of_x[j], __uint_as_float(scale[i].x),
+                                                             __uint_as_float(scale[i].y),
+                                                             __uint_as_float(scale[i].z)));
+                sums[0][j] = fmaf(of_g[j], normal, sums[0][j]);
+                if constexpr (C::kCentres)
+                    sums[1][j] += of_g[j];
+            }
+        }
+    }
+#pragma unroll
+    for (int s = 0; s < C::kSums; s++)
+#pragma unroll
+        for (int j = 0; j < C::kVec; j++) {
+#pragma unroll
+            for (int distance = 16; distance >= kColumnLanes; distance /= 2)
+                sums[s][j] += exchange(sums[s][j], distance);
+            if (threadIdx.x % 32 < kColumnLanes)
+                shared[s][threadIdx.x / 32][lane * C::kVec + j] = sums[s][j];
+        }
+    __syncthreads();
+    const int s = threadIdx.x / kOfBlock, at = threadIdx.x % kOfBlock;
+    const int result = blockIdx.x * kOfBlock + at;
+    if (s >= C::kSums || args.sum_place[s] < 0 || result >= (int)args.hidden)
+        return;
+    double sum = 0.0;
+#pragma unroll
+    for (int i = 0; i < kWarps; i++)
+        sum += (double)shared[s][i][at];
+    store_as(args.sum_dtype, args.sum_to[args.sum_place[s]], result, (float)sum);
 }
 
 constexpr int kSumColumns = 32, kSumBatch = 8;
@@ -489,13 +561,29 @@ static bool has_block_of_row(const struct norm_gradient_args &args)
 }
 
 template <typename T, bool kCentres, bool kRounds, int kThreads>
-static enum roped_status launch_only(const struct norm_gradient_args &args,
-                                     struct roped_queue *queue, struct roped_error *err)
+static enum roped_status launch_only(struct norm_gradient_args args, struct roped_queue *queue,
+                                     struct roped_error *err)
 {
     using C = gradient_config<T, kCentres, kRounds, true, kThreads, 2, true>;
+    using Columns = gradient_config<T, kCentres, kRounds, true, 32, 1, true>;
     const int64_t vectors = args.sum_pitch / C::kVec;
-    return start_blocks(only_norm_gradient_kernel<C>, args,
-                        32 * (int)blocks_of(vectors, 32 * C::kVectors), args.n_rows, 0, queue, err);
+    const bool reads_again = args.n_sums && args.n_rows != 1;
+    enum roped_status status = ROPED_OK;
+    if (reads_again) {
+        uint32_t *counters;
+        float *scales;
+        status = roped_cuda_scratch(queue, args.n_rows * (int64_t)sizeof *args.scales, 1, &scales,
+                                    &counters, err);
+        args.scales = reinterpret_cast<float4 *>(scales);
+    }
+    if (!status && args.n_rows > 0)
+        status = start(queue, only_norm_gradient_kernel<C>,
+                       dim3(32 * (unsigned)blocks_of(vectors, 32 * C::kVectors)), args.n_rows,
+                       dim3(1), args, err);
+    if (!status && reads_again)
+        status = start(queue, columns_kernel<Columns>, dim3(kColumnLanes * kRowLanes),
+                       blocks_of(vectors, kColumnLanes), dim3(1), args, err);
+    return status;
 }
 
 template <typename T, bool kCentres, bool kRounds>

@@ -21,6 +21,7 @@ struct norm_gradient_args {
     const void *grad_y, *x, *weight, *grad_residual; // weight, grad_residual: or NULL
     void *grad_x;
     float *partial; // [blocks][n_sums][sum_pitch], or NULL: one block has all rows
+    float4 *scales; // [n_rows], what columns_kernel needs of each: mean, rest, s; or NULL
     void *sum_to[2];
     int64_t n_rows, hidden, sum_pitch;
     int64_t grad_y_pitch, x_pitch, grad_residual_pitch, grad_x_pitch; // elements to the next row
@@ -650,6 +651,13 @@ __device__ __forceinline__ row_factors find_factors(const Row &row, const row_in
     return is_done ? found.of : settled;
 }
 
+// n of a row, of which grad_weight has a product.
+template <typename C>
+__device__ __forceinline__ float normal_of(float x, float mean, float rest, float s)
+{
+    return (C::kCentres ? x - mean - rest : x) * s;
+}
+
 // A vector of grad_x, to which to's values are added; x becomes what grad_weight has of it.
 template <typename C>
 __device__ __forceinline__ void descend(const row_factors &of, float (&x)[C::kVec],
@@ -658,7 +666,7 @@ __device__ __forceinline__ void descend(const row_factors &of, float (&x)[C::kVe
 {
 #pragma unroll
     for (int i = 0; i < C::kVec; i++) {
-        float normal = (C::kCentres ? x[i] - of.mean - of.rest : x[i]) * of.s;
+        const float normal = normal_of<C>(x[i], of.mean, of.rest, of.s);
         float gw = rounded<C>(g[i] * w[i]);
         to[i] = of.s * fmaf(-normal, of.k, C::kCentres ? gw - of.shift : gw) + to[i];
         x[i] = rounded<C>(normal);
