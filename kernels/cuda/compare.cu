@@ -3,12 +3,16 @@
 // same bits from run to run and from device to device. The last block to end adds those of all.
 //
 // The cosine's sums of a packet are of float32, what a thread adds of them is of float64. A packet
-// where they overflow, as NaN and Inf make them, is looked at element by element.
+// where they overflow, as NaN and Inf make them, is looked at element by element, and so is one
+// that has a difference above all that the warp has found. The kernel has one copy of all this, and
+// its loops are loops: what one row waits for is code.
 
 extern "C" {
 #include "ops/compare.h"
 }
 
+#include "cuda/device/activation.cuh"
+#include "cuda/device/reduce.cuh"
 #include "cuda/device/stream.cuh"
 #include "cuda/device/vector.cuh"
 #include "cuda/dispatch.cuh"
@@ -19,7 +23,7 @@ extern "C" {
 
 constexpr int kThreads = 256, kBlocksAtOnce = 3;
 constexpr int kPacket = 8;
-constexpr int kBatch = 2; // packets of a thread whose loads are one wait
+constexpr int kBatch = 2; // packets of a thread, at least
 constexpr int64_t kMostBlocks = kMultiprocessors * kBlocksAtOnce;
 
 struct compare_args {
@@ -63,31 +67,70 @@ struct words {
     }
 };
 
+__device__ __forceinline__ uint32_t bits_of(float x)
+{
+    return __float_as_uint(x);
+}
+__device__ __forceinline__ uint32_t bits_of(__half x)
+{
+    return __half_as_ushort(x);
+}
+__device__ __forceinline__ uint32_t bits_of(__nv_bfloat16 x)
+{
+    return __bfloat16_as_ushort(x);
+}
+
+template <typename T>
+__device__ __forceinline__ void load_whole(const T *from, words<T> &to)
+{
+#pragma unroll
+    for (int i = 0; i < kPacket; i += kVecOf<T>)
+        to.raw[i / kVecOf<T>] = load_16(from + i);
+}
+
 // Elements from place on; zeros behind the last.
 template <typename T>
 __device__ __forceinline__ void load(const compare_args &args, const void *base, int64_t stride,
                                      place from, int64_t left, words<T> &to)
 {
-    constexpr int kVec = kVecOf<T>;
+    constexpr int kWords = kPacket * (int)sizeof(T) / 4;
     const T *row = static_cast<const T *>(base) + from.row * stride;
-    const bool is_whole = args.is_packed && left >= kPacket;
+    if (args.is_packed && left >= kPacket)
+        return load_whole(row + from.column, to);
+    uint32_t word[kWords] = {};
+#pragma unroll 1
+    for (int j = 0; j < kPacket; j++) { // the others move on by one
+        const uint32_t next = j < left ? bits_of(row[from.column]) : 0;
 #pragma unroll
-    for (int i = 0; i < kPacket; i += kVec) {
-        if (is_whole) {
-            to.raw[i / kVec] = load_16(row + from.column + i);
-            continue;
+        for (int i = 0; i < kWords; i++)
+            word[i] =
+                __funnelshift_rc(word[i], i + 1 < kWords ? word[i + 1] : next, 8 * (int)sizeof(T));
+        if (++from.column == args.width && !args.is_flat) {
+            from.column = 0;
+            row += stride;
         }
-        float some[kVec];
-#pragma unroll
-        for (int j = 0; j < kVec; j++) {
-            some[j] = i + j < left ? element<T>::to_float(row[from.column]) : 0.0f;
-            if (++from.column == args.width && !args.is_flat) {
-                from.column = 0;
-                row += stride;
-            }
-        }
-        to.raw[i / kVec] = pack<T>(some); // the same values
     }
+    memcpy(to.raw, word, sizeof word);
+}
+
+// Packets of both at element at; zeros where there is none.
+template <typename A, typename B>
+__device__ __forceinline__ void load_both(const compare_args &args, int64_t at, words<A> &a,
+                                          words<B> &b)
+{
+    const int64_t left = args.n - at;
+    if (args.is_flat && args.is_packed && left >= kPacket) { // as hardly any call has not
+        load_whole(static_cast<const A *>(args.a) + at, a);
+        load_whole(static_cast<const B *>(args.b) + at, b);
+        return;
+    }
+    a = {};
+    b = {};
+    if (left <= 0)
+        return;
+    const place from = place_of(args, at);
+    load<A>(args, args.a, args.a_stride, from, left, a);
+    load<B>(args, args.b, args.b_stride, from, left, b);
 }
 
 // A number's place among those of its type; 0 and -0 are one.
@@ -129,14 +172,16 @@ __device__ __forceinline__ void add_share(float d, float b, struct compare_part 
         part.relative = fmaxf(part.relative, __fdiv_rn(d, b));
 }
 
-// The same for a packet of which nothing is known.
+// What some elements of a packet have, those of mask: the largest differences, and all that they
+// add where nothing else has looked at them.
 template <typename Coarser>
-__device__ __forceinline__ void add_elements(const compare_args &args, int64_t at,
-                                             const float (&a)[kPacket], const float (&b)[kPacket],
-                                             struct compare_part &part)
+__device__ __forceinline__ void add_elements(const compare_args &args, int64_t at, uint32_t mask,
+                                             bool is_new, const float (&a)[kPacket],
+                                             const float (&b)[kPacket], struct compare_part &part)
 {
 #pragma unroll 1
-    for (int i = 0; i < kPacket; i++) {
+    for (; mask; mask &= mask - 1) {
+        const int i = __ffs((int)mask) - 1;
         float x = a[0], y = b[0];
 #pragma unroll
         for (int j = 1; j < kPacket; j++) { // a choice, as an index would be in memory
@@ -145,16 +190,18 @@ __device__ __forceinline__ void add_elements(const compare_args &args, int64_t a
         }
         bool is_nan = x != x || y != y;
         float d = is_nan || x == y ? 0.0f : fabsf(x - y), size = fabsf(y);
-        if ((x != x) != (y != y)) {
-            part.nan_alone++;
-            part.nan_at = part.nan_at < 0 ? at + i : part.nan_at;
-        }
         if (d > part.largest) {
             part.largest = d;
             part.at = at + i;
         }
-        part.beyond += d > __fadd_rn(args.atol, __fmul_rn(args.rtol, size)) || d == CUDART_INF_F;
         add_share(d, size, part);
+        if (!is_new)
+            continue;
+        if ((x != x) != (y != y)) {
+            part.nan_alone++;
+            part.nan_at = part.nan_at < 0 ? at + i : part.nan_at;
+        }
+        part.beyond += d > __fadd_rn(args.atol, __fmul_rn(args.rtol, size)) || d == CUDART_INF_F;
         if (d > 0.0f)
             part.steps = max(part.steps, steps_between<Coarser>(x, y));
         if (fabsf(x) < CUDART_INF_F && size < CUDART_INF_F) {
@@ -208,12 +255,6 @@ __device__ __forceinline__ void add_steps(const words<A> &a, const words<B> &b,
     }
 }
 
-// Sums of float32 that have neither overflowed nor lost what matters to underflow.
-__device__ __forceinline__ bool are_tame(float aa, float bb)
-{
-    return fminf(aa, bb) >= 0x1p-90f && fmaxf(aa, bb) <= 0x1p100f && aa == aa && bb == bb;
-}
-
 __device__ __forceinline__ void add_products(const float (&a)[kPacket], const float (&b)[kPacket],
                                              struct compare_part &part)
 {
@@ -226,12 +267,53 @@ __device__ __forceinline__ void add_products(const float (&a)[kPacket], const fl
     }
 }
 
+// Is x negative: a sign, for a sum.
+__device__ __forceinline__ uint32_t sign_of(float x)
+{
+    return __float_as_uint(x) >> 31;
+}
+
+constexpr float kNearly = 1 - 0x1p-20f; // more than products with the chip's reciprocals are off
+
+// The largest differences of a packet to part, where they are above what the warp has found, bar
+// and part.relative. Of the warp's packets hardly any element is the largest: only those are
+// divided.
+template <typename Coarser>
+__device__ __forceinline__ void add_largest(const compare_args &args, int64_t at, bool is_odd,
+                                            float largest, const float (&x)[kPacket],
+                                            const float (&y)[kPacket], float &bar,
+                                            struct compare_part &part)
+{
+    float ratio[kPacket], most = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kPacket; i++) {
+        ratio[i] = fabsf(x[i] - y[i]) * reciprocal_of(fabsf(y[i]));
+        most = is_odd ? 0.0f : fmaxf(most, ratio[i]);
+    }
+    const float all = largest_in_warp<32>(largest);
+    most = largest_in_warp<32>(most);
+    float least = fmaxf(part.relative, most < CUDART_INF_F ? most : 0.0f) * kNearly;
+    least = least < 0x1p-100f ? 0.0f : least; // where products may have lost bits to underflow
+    uint32_t mask = is_odd ? 0xFFu : 0;
+#pragma unroll
+    for (int i = 0; i < kPacket; i++) {
+        const float d = fabsf(x[i] - y[i]);
+        const bool is_first = d == all && all > bar, is_near = !(ratio[i] < least);
+        mask |= !is_odd && (is_first || is_near) && d > 0.0f ? 1u << i : 0;
+    }
+    add_elements<Coarser>(args, at, mask, is_odd, x, y, part);
+    bar = largest_in_warp<32>(part.largest);
+    part.relative = largest_in_warp<32>(part.relative);
+}
+
+// bar: no difference that is not above it is the first of the largest, one that the warp found
+// before. All lanes of the warp take part.
 template <typename A, typename B>
 __device__ __forceinline__ void add_packet(const compare_args &args, int64_t at, const words<A> &a,
-                                           const words<B> &b, struct compare_part &part,
+                                           const words<B> &b, float &bar, struct compare_part &part,
                                            uint32_t &pair_steps)
 {
-    float x[kPacket], y[kPacket], d[kPacket], largest = 0.0f, dot = 0.0f, aa = 0.0f, bb = 0.0f;
+    float x[kPacket], y[kPacket], largest = 0.0f, dot = 0.0f, aa = 0.0f, bb = 0.0f;
     a.unpack_all(x);
     b.unpack_all(y);
 #pragma unroll
@@ -240,39 +322,31 @@ __device__ __forceinline__ void add_packet(const compare_args &args, int64_t at,
         aa = fmaf(x[i], x[i], aa);
         bb = fmaf(y[i], y[i], bb);
     }
-    if (!(aa + bb <= 0x1p100f))
-        return add_elements<coarser_of<A, B>>(args, at, x, y, part);
-    const float share = part.relative * (1 - 0x1p-21f);
-    uint32_t beyond = 0;
-    bool is_larger_share = false;
+    const bool is_odd = !(aa + bb <= 0x1p100f);
+    bool is_above = is_odd;
+    if (!is_odd) {
+        const float share = part.relative * (1 - 0x1p-21f);
+        uint32_t beyond = 0, shares = 0;
 #pragma unroll
-    for (int i = 0; i < kPacket; i++) {
-        float size = fabsf(y[i]);
-        d[i] = fabsf(x[i] - y[i]);
-        largest = fmaxf(largest, d[i]);
-        beyond += d[i] > __fadd_rn(args.atol, __fmul_rn(args.rtol, size));
-        is_larger_share |= d[i] > share * size;
+        for (int i = 0; i < kPacket; i++) { // signs of differences, as comparisons take more
+            const float size = fabsf(y[i]), d = fabsf(x[i] - y[i]);
+            largest = fmaxf(largest, d);
+            beyond += sign_of(__fadd_rn(args.atol, __fmul_rn(args.rtol, size)) - d);
+            shares |= __float_as_uint(fmaf(share, size, -d));
+        }
+        part.beyond += beyond;
+        add_steps(a, b, x, y, part, pair_steps);
+        if (fminf(aa, bb) >= 0x1p-90f) { // nothing that matters was lost to underflow
+            part.dot += (double)dot;
+            part.aa += (double)aa;
+            part.bb += (double)bb;
+        } else {
+            add_products(x, y, part);
+        }
+        is_above = largest > bar || shares >> 31;
     }
-    part.beyond += beyond;
-    add_steps(a, b, x, y, part, pair_steps);
-    if (are_tame(aa, bb)) {
-        part.dot += (double)dot;
-        part.aa += (double)aa;
-        part.bb += (double)bb;
-    } else {
-        add_products(x, y, part);
-    }
-    if (is_larger_share)
-#pragma unroll
-        for (int i = 0; i < kPacket; i++)
-            add_share(d[i], fabsf(y[i]), part);
-    if (largest > part.largest) {
-        part.largest = largest;
-#pragma unroll
-        for (int i = kPacket - 1; i >= 0; i--)
-            if (d[i] == largest)
-                part.at = at + i;
-    }
+    if (__any_sync(0xFFFFFFFFu, is_above))
+        add_largest<coarser_of<A, B>>(args, at, is_odd, largest, x, y, bar, part);
 }
 
 // Elements of next need not come behind those of part.
@@ -300,33 +374,43 @@ union part_words {
     struct compare_part part;
 };
 
-// What n lanes of a warp have, to all of them.
-template <int n>
-__device__ __forceinline__ void merge_lanes(struct compare_part &part)
+// What n lanes of a warp have, to all of them; the others have the same.
+__device__ __forceinline__ void merge_lanes(struct compare_part &part, int n)
 {
-#pragma unroll
+    const bool has_nan = __any_sync(0xFFFFFFFFu, part.nan_alone != 0);
+    const float largest = largest_in_warp<32>(part.largest);
+    uint64_t at = part.largest == largest ? (uint64_t)part.at : UINT64_MAX;
+    part.relative = largest_in_warp<32>(part.relative);
+#pragma unroll 1
     for (int distance = n / 2; distance > 0; distance /= 2) {
-        part_words other;
-        other.part = part;
-#pragma unroll
-        for (int i = 0; i < kPartWords; i++)
-            other.word[i] = __shfl_xor_sync(0xFFFFFFFFu, other.word[i], distance);
-        merge(part, other.part);
+        part.dot += exchange(part.dot, distance);
+        part.aa += exchange(part.aa, distance);
+        part.bb += exchange(part.bb, distance);
+        part.beyond += exchange(part.beyond, distance);
+        part.steps = max(part.steps, exchange(part.steps, distance));
+        at = min(at, exchange(at, distance));
+        if (has_nan) {
+            part.nan_alone += exchange(part.nan_alone, distance);
+            part.nan_at =
+                (int64_t)min((uint64_t)part.nan_at, exchange((uint64_t)part.nan_at, distance));
+        }
     }
+    part.largest = largest;
+    part.at = (int64_t)at;
 }
 
 // What all threads of the block have, to its first warp.
 __device__ __forceinline__ void merge_block(struct compare_part &part, struct compare_part *shared)
 {
     constexpr int kWarps = kThreads / 32;
-    merge_lanes<32>(part);
+    merge_lanes(part, 32);
     __syncthreads(); // shared may be of before
     if (threadIdx.x % 32 == 0)
         shared[threadIdx.x / 32] = part;
     __syncthreads();
     if (threadIdx.x < 32) {
         part = shared[threadIdx.x % kWarps];
-        merge_lanes<kWarps>(part);
+        merge_lanes(part, kWarps);
     }
 }
 
@@ -369,45 +453,40 @@ static __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
     let_next_start();
     wait_for_previous();
     const int64_t step = (int64_t)gridDim.x * kThreads * kPacket;
+    const int64_t first = ((int64_t)blockIdx.x * kThreads + threadIdx.x) * kPacket;
+    const int64_t end = args.n + threadIdx.x % 32 * kPacket; // all lanes have as many turns
     struct compare_part part = nothing();
     uint32_t pair_steps = 0;
-    for (int64_t at = ((int64_t)blockIdx.x * kThreads + threadIdx.x) * kPacket; at < args.n;
-         at += kBatch * step) {
-        words<A> a[kBatch] = {};
-        words<B> b[kBatch] = {};
-#pragma unroll
-        for (int i = 0; i < kBatch; i++) {
-            int64_t first = at + i * step;
-            if (first >= args.n)
-                continue;
-            place from = place_of(args, first);
-            load<A>(args, args.a, args.a_stride, from, args.n - first, a[i]);
-            load<B>(args, args.b, args.b_stride, from, args.n - first, b[i]);
-        }
-#pragma unroll
-        for (int i = 0; i < kBatch; i++)
-            add_packet(args, at + i * step, a[i], b[i], part, pair_steps);
+    float bar = 0.0f;
+    words<A> a = {}, next_a;
+    words<B> b = {}, next_b;
+#pragma unroll 1
+    for (int64_t at = first - step; at < end; at += step) { // the next packet is on its way
+        load_both(args, at + step, next_a, next_b);
+        if (at >= 0)
+            add_packet(args, at, a, b, bar, part, pair_steps);
+        a = next_a;
+        b = next_b;
     }
     part.steps = max(part.steps, max(pair_steps & 0xFFFFu, pair_steps >> 16));
-    merge_block(part, shared);
-    if (gridDim.x == 1) {
-        if (threadIdx.x == 0)
-            write_result(args, part);
-        return;
-    }
-    if (threadIdx.x == 0) {
-        args.partial[blockIdx.x] = part;
+#pragma unroll 1
+    for (bool is_all = gridDim.x == 1;; is_all = true) {
+        merge_block(part, shared);
+        if (is_all)
+            break;
+        if (threadIdx.x == 0) {
+            args.partial[blockIdx.x] = part;
+            __threadfence();
+            is_last = atomicInc(args.counter, gridDim.x - 1) == gridDim.x - 1;
+        }
+        __syncthreads();
+        if (!is_last)
+            return;
         __threadfence();
-        is_last = atomicInc(args.counter, gridDim.x - 1) == gridDim.x - 1;
+        part = nothing();
+        for (int i = threadIdx.x; i < gridDim.x; i += kThreads)
+            merge(part, load_part(args.partial + i));
     }
-    __syncthreads();
-    if (!is_last)
-        return;
-    __threadfence();
-    part = nothing();
-    for (int i = threadIdx.x; i < gridDim.x; i += kThreads)
-        merge(part, load_part(args.partial + i));
-    merge_block(part, shared);
     if (threadIdx.x == 0)
         write_result(args, part);
 }

@@ -47,7 +47,8 @@ struct coded_row {
     }
     __device__ __forceinline__ void load(const norm_args &args, raw_row<K, kVectors> &raw) const
     {
-        const row_source<K> source = source_of_row<K, true>(args, row);
+        row_source<K> source = source_of_row<K, true>(args, row);
+        source.find_now(); // once, and not for every vector
 #pragma unroll
         for (int v = 0; v < kVectors; v++) {
             clear<K>(raw, v);
@@ -125,13 +126,14 @@ find_scales(const quantize_args &codes, const code_rule &rule, const coded_row<K
     float largest[kVectors];
 #pragma unroll
     for (int v = 0; v < kVectors; v++)
-        largest[v] = part.has(v) ? largest_of(rule, y[v]) : 0.0f;
+        largest[v] = largest_magnitude(rule, y[v]);
     if (codes.n_tiles == 1) {
+        float of_row = 0.0f;
 #pragma unroll
-        for (int v = 1; v < kVectors; v++)
-            largest[0] = fmaxf(largest[0], largest[v]);
+        for (int v = 0; v < kVectors; v++)
+            of_row = fmaxf(of_row, part.has(v) ? without_nan(rule, largest[v]) : 0.0f);
         const code_scale_made scale =
-            make_scale(rule, largest_in_group(largest[0], partial, part.threads));
+            make_scale(rule, largest_in_group(of_row, partial, part.threads));
         if (part.thread == 0 && part.has(0))
             store_scale(rule, codes.scales, scale_at(codes.scales, part.row, 0), scale);
 #pragma unroll
@@ -139,16 +141,51 @@ find_scales(const quantize_args &codes, const code_rule &rule, const coded_row<K
             divisor[v] = scale.divisor;
         return;
     }
-    const int shift = group_shift_of<kScale, K::kVec>(codes), lanes = 1 << shift;
-    for (int distance = lanes / 2; distance > 0; distance /= 2)
+    // a vector that is not there has no group that is, or zeros there
+    constexpr int kLeast = 16 / K::kVec * (kScale == CODE_SCALE_E8M0 ? 2 : 1);
+    const int shift = group_shift_of<kScale, K::kVec>(codes);
+    const int64_t of_row = scales_of_strip(codes.scales, part.row);
+    make_group_scales<kLeast>(
+        rule, largest, 1 << shift, divisor, [&](int v, const code_scale_made &scale) {
+            if (part.has(v))
+                store_scale(rule, codes.scales,
+                            of_row + scale_of_tile(codes.scales, part.vector(v) >> shift), scale);
+        });
+}
+
+// The results of a thread's vectors.
+template <typename K, bool kRounds, int kVectors>
+__device__ __forceinline__ void finish_all(const norm_args &args,
+                                           const float (&gain)[kVectors][K::kVec], float scale,
+                                           float (&y)[kVectors][K::kVec])
+{
+#pragma unroll
+    for (int v = 0; v < kVectors; v++)
+        finish_vector<K, kRounds>(args, gain[v], {scale}, y[v]);
+}
+
+// Stores codes of a thread's vectors, so many bytes apart. Those of E2M1 take the most
+// instructions: they are made of all vectors together, so that none waits for the one before it.
+template <int kScale, typename K, int kVectors>
+__device__ __forceinline__ void store_all(const code_rule &rule, const coded_row<K, kVectors> &part,
+                                          uint8_t *to, int to_next, float (&y)[kVectors][K::kVec],
+                                          const code_divisor (&divisor)[kVectors])
+{
+    if (kScale != CODE_SCALE_F32 && rule.element == CODE_E2M1) {
+        fp8_codes<K::kVec / 2> code[kVectors];
 #pragma unroll
         for (int v = 0; v < kVectors; v++)
-            largest[v] = fmaxf(largest[v], exchange(largest[v], distance));
-    make_group_scales(rule, largest, lanes, divisor, [&](int v, const code_scale_made &scale) {
+            code[v] = e2m1_codes_of(rule, y[v], divisor[v]);
+#pragma unroll
+        for (int v = 0; v < kVectors; v++)
+            if (part.has(v))
+                store_fp8(to + v * to_next, code[v]);
+        return;
+    }
+#pragma unroll
+    for (int v = 0; v < kVectors; v++)
         if (part.has(v))
-            store_scale(rule, codes.scales,
-                        scale_at(codes.scales, part.row, part.vector(v) >> shift), scale);
-    });
+            store_codes(rule, to + v * to_next, y[v], divisor[v]);
 }
 
 // Rows in the registers of a part of a warp, or of a block. kLoops: a block takes several in turn,
@@ -156,7 +193,7 @@ find_scales(const quantize_args &codes, const code_rule &rule, const coded_row<K
 // before it is known how its row is scaled, as norms do: a thread writes only what it has read
 // itself.
 template <typename K, int kVectors, int kScale, bool kLoops>
-static __global__ void __launch_bounds__(kMostThreads, kVectors <= 2 ? 2 : 1)
+static __global__ void __launch_bounds__(kVectors <= 2 ? 1024 : kMostThreads)
     norm_codes_kernel(const __grid_constant__ norm_codes_args args)
 {
     using T = typename K::T;
@@ -200,18 +237,26 @@ static __global__ void __launch_bounds__(kMostThreads, kVectors <= 2 ? 2 : 1)
                 store_sum<K, true>(norm, row * norm.residual_out_pitch + part.vector(v) * kVec,
                                    kVec, y[v]);
         }
-        if (kLoops)
-            coded_row<K, kVectors>(norm, row + step).load(norm, raw);
+        const auto start_next = [&] { coded_row<K, kVectors>(norm, row + step).load(norm, raw); };
+        // Of MX a row is unpacked once, and the next one has its place. What divides for its scales
+        // is slower so; there it is unpacked again, and of NVFP4 the next one comes behind that.
+        if (kLoops && kScale == CODE_SCALE_E8M0)
+#pragma unroll
+            for (int v = 0; v < kVectors; v++)
+#pragma unroll
+                for (float &value : y[v])
+                    value = compute_now(value);
+        if (kLoops && kScale != CODE_SCALE_E4M3)
+            start_next();
         const float scale = scale_of_values<K>(norm, part.threads, turn, y);
         if (!kLoops)
             find_all_gains();
-#pragma unroll
-        for (int v = 0; v < kVectors; v++) {
-            if (kMayRound && norm.rounds_product)
-                finish_vector<K, kMayRound>(norm, gain[v], {scale}, y[v]);
-            else
-                finish_vector<K, false>(norm, gain[v], {scale}, y[v]);
-        }
+        if (kMayRound && norm.rounds_product)
+            finish_all<K, kMayRound>(norm, gain, scale, y);
+        else
+            finish_all<K, false>(norm, gain, scale, y);
+        if (kLoops && kScale == CODE_SCALE_E4M3)
+            start_next();
         if (finds_scales<kScale>(codes)) {
             find_scales<kScale>(codes, rule, part, y, divisor);
         } else {
@@ -219,11 +264,9 @@ static __global__ void __launch_bounds__(kMostThreads, kVectors <= 2 ? 2 : 1)
             for (int v = 0; v < kVectors; v++)
                 divisor[v] = known_scale(codes);
         }
-        uint8_t *to = codes.y + row * codes.y_stride;
-#pragma unroll
-        for (int v = 0; v < kVectors; v++)
-            if (part.has(v))
-                store_codes(rule, to + (part.vector(v) * kVec >> codes.y_shift), y[v], divisor[v]);
+        const int to_next = part.threads * kVec >> codes.y_shift;
+        uint8_t *to = codes.y + row * codes.y_stride + (part.thread * kVec >> codes.y_shift);
+        store_all<kScale>(rule, part, to, to_next, y, divisor);
         if (!kLoops)
             return;
         row += step;
@@ -364,7 +407,10 @@ static enum roped_status launch_codes(norm_codes_args args, struct roped_queue *
         kept = 0;
     const bool is_block = kept > 0 && threads >= 128;
     const int64_t turns = is_block ? rows_in_turn<K>(norm.n_rows, queue->n_multiprocessors) : 1;
-    if (kept == 2 && (threads > kMostThreads || turns > 1)) { // the same sum (sum_squares)
+    // many sums wait for memory: more warps have more of it on its way
+    const bool is_many = norm.n_rows >= 16 * (int64_t)queue->n_multiprocessors;
+    const int most_threads = K::kAdds && is_many ? 1024 : kMostThreads;
+    if (kept == 2 && (threads > most_threads || turns > 1)) { // the same sum (sum_squares)
         threads /= 2;
         kept = 4;
     }

@@ -91,37 +91,70 @@ __device__ __forceinline__ int group_shift_of(const quantize_args &args)
     return kScale == CODE_SCALE_F32 ? args.tile_shift : kShift;
 }
 
-// What the lane beside this one has found. Of an MX scale it is a factor alone, of NVFP4's scales
-// all have one.
-__device__ __forceinline__ code_divisor neighbour(const code_rule &rule, const code_divisor &mine)
+// What a lane of so many has found, to all of them. Of an MX scale it is a factor alone; NVFP4's
+// scales all have one, and no second part.
+template <int kLanes>
+__device__ __forceinline__ code_divisor from_lane(const code_rule &rule, const code_divisor &mine,
+                                                  int lane)
 {
-    const float factor =
-        rule.scale == CODE_SCALE_E4M3 ? rule.global_scale : exchange(mine.factor, 1);
+    const auto of_lane = [&](float x) { return __shfl_sync(0xFFFFFFFFu, x, lane, kLanes); };
     if (rule.scale == CODE_SCALE_E8M0)
-        return {factor, 1.0f, 0.0f};
-    return {factor, exchange(mine.high, 1), exchange(mine.low, 1)};
+        return {of_lane(mine.factor), 1.0f, 0.0f};
+    if (rule.scale == CODE_SCALE_E4M3)
+        return {rule.global_scale, of_lane(mine.high), 0.0f};
+    return {of_lane(mine.factor), of_lane(mine.high), of_lane(mine.low)};
 }
 
-// Scales of groups of so many lanes, two at least, that have n packets each; their largest values
-// are known to every lane. Of two packets' scales even lanes make the first and odd ones the
-// second, and the first two lanes of a group store them by store(packet, scale).
-template <int n, typename F>
-__device__ __forceinline__ void make_group_scales(const code_rule &rule, const float (&largest)[n],
+// The larger values of half as many packets: lanes whose number has the bit take over the second of
+// every two, and the lanes beside them the first.
+template <int n>
+__device__ __forceinline__ void take_half(const code_rule &rule, int bit, float (&largest)[n],
+                                          float (&half)[n / 2])
+{
+    const bool takes_second = threadIdx.x & bit;
+#pragma unroll
+    for (int i = 0; i < n / 2; i++) {
+        const float mine = takes_second ? largest[2 * i + 1] : largest[2 * i];
+        half[i] = larger_of(rule, mine,
+                            exchange(takes_second ? largest[2 * i] : largest[2 * i + 1], bit));
+    }
+}
+
+// Scales of groups of so many lanes, kLeast at least, that have n packets each, of whose values
+// largest are a lane's. While lanes find the largest of all, each takes over a part of the packets,
+// so nobody makes a scale that another one makes. Lanes that come first store theirs by
+// store(packet, scale), and all get them.
+template <int kLeast, int n, typename F>
+__device__ __forceinline__ void make_group_scales(const code_rule &rule, float (&largest)[n],
                                                   int lanes, code_divisor (&divisor)[n],
                                                   const F &store)
 {
-    static_assert(n % 2 == 0, "pairs of packets");
-    const unsigned lane = threadIdx.x % (unsigned)lanes;
-    const bool is_odd = lane % 2;
+    static_assert(kLeast >= 2 && (n == 2 || n == 4), "packets to share among lanes");
+    constexpr int kMakers = kLeast >= 4 ? n : 2, kOwn = n / kMakers;
+    float half[n / 2], own[kOwn];
+    take_half(rule, 1, largest, half);
+    if constexpr (kMakers == 4) {
+        take_half(rule, 2, half, own);
+    } else {
 #pragma unroll
-    for (int i = 0; i < n; i += 2) {
-        const code_scale_made made = make_scale(rule, is_odd ? largest[i + 1] : largest[i]);
-        if (lane < 2)
-            store(i + (int)is_odd, made);
-        const code_divisor other = neighbour(rule, made.divisor);
-        divisor[i] = is_odd ? other : made.divisor;
-        divisor[i + 1] = is_odd ? made.divisor : other;
+        for (int i = 0; i < kOwn; i++)
+            own[i] = half[i];
     }
+    for (int distance = kMakers; distance < lanes; distance *= 2)
+#pragma unroll
+        for (int i = 0; i < kOwn; i++)
+            own[i] = larger_of(rule, own[i], exchange(own[i], distance));
+    const int lane = (int)threadIdx.x & (lanes - 1);
+    code_scale_made made[kOwn];
+#pragma unroll
+    for (int i = 0; i < kOwn; i++) {
+        made[i] = make_scale(rule, without_nan(rule, own[i]));
+        if (lane < kMakers)
+            store(i * kMakers + lane, made[i]);
+    }
+#pragma unroll
+    for (int v = 0; v < n; v++)
+        divisor[v] = from_lane<kMakers>(rule, made[v / kMakers].divisor, v % kMakers);
 }
 
 // ------------------------------------------------------------------------------------ kernels

@@ -283,6 +283,47 @@ TEST(codes_of_groups_with_nan_inf_and_zeros)
     }
 }
 
+/* Every scale of nvfp4 beside what lies half-way between two codes, and the
+ * numbers next to that, of either sign. The largest of a group is first, 6
+ * times its scale; a quarter of all midpoints has room beside it. */
+TEST(codes_of_nvfp4_at_midpoints)
+{
+    enum { GROUP = 16, SCALES = 0x7E, PARTS = 4, WIDTH = SCALES * GROUP };
+    static const float midpoints[] = {0.25f, 0.75f, 1.25f, 1.75f,
+                                      2.5f,  3.5f,  5,     0};
+    static struct roped_call call;
+    static float x[PARTS][SCALES][GROUP];
+    struct roped_tensor of_x = {ROPED_F32, 2, {PARTS, WIDTH}, x};
+    struct roped_error err = {.text = ""};
+    for (int part = 0; part < PARTS; part++)
+        for (int i = 0; i < SCALES; i++) {
+            const float scale = roped_e4m3_to_float((uint8_t)(i + 1));
+            x[part][i][0] = 6 * scale;
+            for (int j = 0; j < 12; j++) {
+                const float tie = midpoints[2 * part + j / 6] * scale;
+                const float near = j % 3 == 0   ? nextafterf(tie, 0)
+                                   : j % 3 == 1 ? tie
+                                                : nextafterf(tie, INFINITY);
+                x[part][i][1 + j] = j % 6 < 3 ? near : -near;
+            }
+        }
+    roped_call_init(&call, roped_op_find("quantize"));
+    case_bind(&call, "x", &of_x);
+    case_params(&call, "output_dtype=nvfp4");
+    CHECK_OK(roped_call_resolve(&call, &err), &err);
+    CHECK_OK(runner_run(&runner, &call, &plain, &err), &err);
+    const uint8_t *y = call.out[QUANTIZE_Y].data;
+    const uint8_t *scales = call.out[QUANTIZE_SCALES].data;
+    for (int n = 0; y && n < PARTS * WIDTH && !check_failures; n++) {
+        const int group = n / GROUP, i = group % SCALES;
+        const float scale = roped_e4m3_to_float((uint8_t)(i + 1));
+        CHECK_INT(scales[group], i + 1);
+        CHECK_INT(y[n / 2] >> n % 2 * 4 & 15,
+                  roped_float_to_e2m1((&x[0][0][0])[n] / scale));
+    }
+    runner_free_outputs(&call);
+}
+
 int main(int argc, char **argv)
 {
     return runner_main(&runner, argc, argv);

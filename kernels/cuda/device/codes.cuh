@@ -85,12 +85,22 @@ static inline code_scales code_scales_of(const struct code_tiles &tiles, void *d
             tiles.is_swizzled ? (int32_t)((tiles.n_tiles + 3) / 4) : 0};
 }
 
-__device__ __forceinline__ int64_t scale_at(const code_scales &scales, int64_t strip, int64_t tile)
+// Where the scales of a strip are, and how far from there that of a tile is.
+__device__ __forceinline__ int64_t scales_of_strip(const code_scales &scales, int64_t strip)
 {
     if (scales.quads == 0)
-        return strip * scales.row + tile * scales.tile;
-    return (strip / 128 * scales.quads + tile / 4) * 512 + strip % 32 * 16 + strip / 32 % 4 * 4 +
-           tile % 4;
+        return strip * scales.row;
+    return strip / 128 * scales.quads * 512 + strip % 32 * 16 + strip / 32 % 4 * 4;
+}
+
+__device__ __forceinline__ int64_t scale_of_tile(const code_scales &scales, int64_t tile)
+{
+    return scales.quads == 0 ? tile * scales.tile : tile / 4 * 512 + tile % 4;
+}
+
+__device__ __forceinline__ int64_t scale_at(const code_scales &scales, int64_t strip, int64_t tile)
+{
+    return scales_of_strip(scales, strip) + scale_of_tile(scales, tile);
 }
 
 __device__ __forceinline__ float e8m0_value(uint32_t code)
@@ -107,7 +117,8 @@ __device__ __forceinline__ float scale_value(int kind, const code_scales &scales
 }
 
 // What a scale says that values are multiplied by, and then divided: by a shared_divisor (fp8.cuh),
-// whose first factor is part of the one here. Of E8M0 they are multiplied alone, which is exact.
+// whose first factor is part of the one here. Of E8M0 they are multiplied alone, which is exact,
+// and of E4M3 by high alone (e2m1_codes_of).
 struct code_divisor {
     float factor;
     float high, low;
@@ -152,23 +163,36 @@ __device__ __forceinline__ float larger_or_nan(float a, float b)
 #endif
 }
 
-// The largest magnitude of values that is not NaN. Of E8M0, where NaN counts: half of it, so that
-// there are two numbers beyond, the largest float for Inf, and Inf for NaN. A maximum of these is
-// that of all values, whoever takes it.
+// The larger of two magnitudes: of E8M0 NaN counts, of others it does not.
+__device__ __forceinline__ float larger_of(const code_rule &rule, float a, float b)
+{
+    return rule.scale == CODE_SCALE_E8M0 ? larger_or_nan(a, b) : fmaxf(a, b);
+}
+
+template <int n>
+__device__ __forceinline__ float largest_magnitude(const code_rule &rule, const float (&x)[n])
+{
+    float largest = rule.scale == CODE_SCALE_E8M0 ? fabsf(x[0]) : fmaxf(fabsf(x[0]), 0.0f);
+#pragma unroll
+    for (int i = 1; i < n; i++)
+        largest = larger_of(rule, largest, fabsf(x[i]));
+    return largest;
+}
+
+// What a scale is made of: the largest magnitude. Of E8M0 half of it, so that there are two numbers
+// beyond, the largest float for Inf, and Inf for NaN. A maximum of these is that of all values,
+// whoever takes it.
+__device__ __forceinline__ float without_nan(const code_rule &rule, float largest)
+{
+    if (rule.scale != CODE_SCALE_E8M0)
+        return largest;
+    return largest != largest ? __uint_as_float(0x7F800000u) : fminf(largest * 0.5f, FLT_MAX);
+}
+
 template <int n>
 __device__ __forceinline__ float largest_of(const code_rule &rule, const float (&x)[n])
 {
-    float largest = 0.0f;
-    if (rule.scale != CODE_SCALE_E8M0) {
-#pragma unroll
-        for (float value : x)
-            largest = fmaxf(largest, fabsf(value));
-        return largest;
-    }
-#pragma unroll
-    for (float value : x)
-        largest = larger_or_nan(largest, fabsf(value));
-    return largest != largest ? __uint_as_float(0x7F800000u) : fminf(largest * 0.5f, FLT_MAX);
+    return without_nan(rule, largest_magnitude(rule, x));
 }
 
 __device__ __forceinline__ uint32_t e8m0_of(const code_rule &rule, float half)
@@ -177,6 +201,22 @@ __device__ __forceinline__ uint32_t e8m0_of(const code_rule &rule, float half)
         return half > FLT_MAX || rule.infinity == INFINITY_IS_NAN ? 0xFFu : 0xFEu;
     const int exponent = (int)((__float_as_uint(half) + rule.round_bits) >> 23) + 1;
     return (uint32_t)max(exponent - (int)(__float_as_uint(rule.largest) >> 23) + 127, 0);
+}
+
+// The power of two that E2M1's values are multiplied by to be numbers of float16 whose bits are
+// codes (e2m1_codes_of).
+constexpr float kE2m1Unit = 0x1p-14f;
+
+// The float below the nearest one to 1 / scale, of a code of E4M3 above 0. A magnitude times that,
+// rounded up, is on the same side of every midpoint of E2M1 as the quotient, and where the quotient
+// is one, on it or on the side to which it is rounded (test_exact.c tries them all).
+__device__ __forceinline__ float inverse_of_e4m3(uint32_t code)
+{
+    const float scale = element<__half>::to_float2(code << 7).x * 0x1p8f; // no NaN
+    float inverse;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(scale)); // within 2^-23
+    inverse = fmaf(inverse, fmaf(-inverse, scale, 1.0f), inverse);
+    return __uint_as_float(__float_as_uint(inverse) - 1);
 }
 
 // Of what largest_of has found.
@@ -189,10 +229,8 @@ __device__ __forceinline__ code_scale_made make_scale(const code_rule &rule, flo
     if (rule.scale == CODE_SCALE_E4M3) {
         const uint32_t code =
             fp8x2_of<false>(largest / rule.largest * rule.global_scale, 0.0f) & 0xFFu;
-        if (code == 0)
-            return {0, {rule.global_scale, 0.0f, 0.0f}};
-        const code_divisor divisor = code_divisor_of(code_values<CODE_E4M3>(code).x);
-        return {code, {rule.global_scale, divisor.high, divisor.low}}; // in the middle of the range
+        const float inverse = inverse_of_e4m3(code) * kE2m1Unit;
+        return {code, {rule.global_scale, code == 0 ? 0.0f : inverse, 0.0f}};
     }
     const float scale = finished(rule, raw_scale_of(rule, largest));
     return {__float_as_uint(scale), code_divisor_of(scale)};
@@ -227,42 +265,59 @@ __device__ __forceinline__ fp8_codes<n> int8_codes_of(const float (&x)[n], float
     return codes;
 }
 
-// Three bits, as roped/numeric.h defines those of a magnitude, in the last byte. From 2^e to
-// 2^(e + 1) they are steps of 2^(e - 1), and below 1 those of e = 0: a sum with what is 2^(e + 22)
-// rounds to such a step, and 2 e more in the last place counts the steps below 2^e.
-__device__ __forceinline__ uint32_t e2m1_of(float x)
+// The magnitude of what is in E2M1's units, rounded to what E2M1 has: three bits, as
+// roped/numeric.h defines them. From 2^e to 2^(e + 1) they are steps of 2^(e - 1), and below 1
+// those of e = 0: a sum with a number from 2^(e + 22) to 2^(e + 23) rounds to such a step. These
+// are 1.75, 2.5 and 4 times 2^22.
+__device__ __forceinline__ float rounded_to_e2m1(float x)
 {
-    const float magnitude = fminf(fabsf(x), 6.0f); // of NaN too
-    const uint32_t power = __float_as_uint(fmaxf(magnitude, 1.0f)) & 0x7F800000u;
-    return __float_as_uint(magnitude +
-                           __uint_as_float(power + (power >> 22) + (22u << 23) - 2 * 127));
+    const float power = __uint_as_float(__float_as_uint(x) & 0x7F800000u);
+    const float large = fmaf(power, 0.75f * 0x1p22f, kE2m1Unit * 0x1p22f);
+    return __fadd_rn(fabsf(x), large) - large;
 }
 
-// The last byte of each word, or the first.
-template <bool kFirst>
-__device__ __forceinline__ uint32_t bytes_of(const uint32_t (&word)[4])
+// The codes of two of them, without signs, each in three bits from the tenth of a half. As float16
+// the units' values have their codes' bits there. NaN, as Inf, becomes 6.
+__device__ __forceinline__ uint32_t e2m1_pair(float low, float high)
 {
-    constexpr uint32_t kPair = kFirst ? 0x73 : 0x40;
-    return __byte_perm(__byte_perm(word[0], word[1], kPair), __byte_perm(word[2], word[3], kPair),
-                       0x5410);
+    const __half2 both = __hmin2(__floats2half2_rn(rounded_to_e2m1(low), rounded_to_e2m1(high)),
+                                 __float2half2_rn(6 * kE2m1Unit));
+    uint32_t pair;
+    memcpy(&pair, &both, sizeof pair);
+    return pair;
 }
 
-// Two a byte. x are results of arithmetic, whose NaN has no sign here.
+// The signs of four values, each as often as a byte has bits; __byte_perm repeats none.
+__device__ __forceinline__ uint32_t signs_of(float a, float b, float c, float d)
+{
+    uint32_t low, high;
+    asm("prmt.b32 %0, %1, %2, 0xFBFB;" : "=r"(low) : "f"(a), "f"(b));
+    asm("prmt.b32 %0, %1, %2, 0xFBFB;" : "=r"(high) : "f"(c), "f"(d));
+    return __byte_perm(low, high, 0x5410);
+}
+
+// Codes of values, two a byte. Products with a factor have the sign of the value, and a NaN that
+// has none here. What E4M3 divides by is left for the magnitude, whose product is rounded up.
 template <int n>
-__device__ __forceinline__ fp8_codes<n / 2> e2m1_codes_of(const float (&x)[n])
+__device__ __forceinline__ fp8_codes<n / 2> e2m1_codes_of(const code_rule &rule, float (&x)[n],
+                                                          const code_divisor &by)
 {
+    const bool is_nv = rule.scale == CODE_SCALE_E4M3;
     fp8_codes<n / 2> codes;
+    multiply(x, is_nv ? by.factor : by.factor * kE2m1Unit);
 #pragma unroll
     for (int word = 0; word < (n + 7) / 8; word++) {
-        uint32_t value[2][4] = {}, code[2][4] = {};
+        float value[8] = {}, size[8] = {};
 #pragma unroll
         for (int i = 0; i < 8 && i < n; i++) {
-            value[i % 2][i / 2] = __float_as_uint(x[8 * word + i]);
-            code[i % 2][i / 2] = e2m1_of(x[8 * word + i]);
+            value[i] = x[8 * word + i];
+            size[i] = is_nv ? __fmul_ru(fabsf(value[i]), by.high) : value[i];
         }
-        codes.word[word] = bytes_of<false>(code[0]) | bytes_of<false>(code[1]) << 4 |
-                           (bytes_of<true>(value[0]) & 0x80808080u) >> 4 |
-                           (bytes_of<true>(value[1]) & 0x80808080u);
+        const uint32_t low = e2m1_pair(size[0], size[4]) + e2m1_pair(size[1], size[5]) * 16,
+                       high = e2m1_pair(size[2], size[6]) + e2m1_pair(size[3], size[7]) * 16;
+        const uint32_t even = signs_of(value[0], value[2], value[4], value[6]),
+                       odd = signs_of(value[1], value[3], value[5], value[7]);
+        codes.word[word] = low >> 9 | high >> 1 | (even & 0x08080808u) | (odd & 0x80808080u);
     }
     return codes;
 }
@@ -291,7 +346,7 @@ __device__ __forceinline__ void store_fp8(uint8_t *to, const fp8_codes<n> &codes
     }
 }
 
-// What codes of values are made of: x is divided.
+// What codes of 8 bits are made of: x is divided.
 template <int n>
 __device__ __forceinline__ void divide_codes(const code_rule &rule, float (&x)[n],
                                              const code_divisor &by)
@@ -320,13 +375,16 @@ template <int n>
 __device__ __forceinline__ void store_codes(const code_rule &rule, uint8_t *to, float (&x)[n],
                                             const code_divisor &by, code_store how = kStoresWhole)
 {
+    if (rule.element == CODE_E2M1) {
+        if constexpr (n % 2 == 0)
+            store_fp8(to, e2m1_codes_of(rule, x, by), how);
+        return;
+    }
     divide_codes(rule, x, by);
     if (rule.element == CODE_E4M3)
         store_fp8(to, fp8_codes_of<false>(x), how);
     else if (rule.element == CODE_E5M2)
         store_fp8(to, fp8_codes_of<true>(x), how);
-    else if (rule.element == CODE_I8)
+    else
         store_fp8(to, int8_codes_of(x, rule.least_code), how);
-    else if constexpr (n % 2 == 0)
-        store_fp8(to, e2m1_codes_of(x), how);
 }
