@@ -71,6 +71,20 @@ __device__ __forceinline__ code_rule rule_of(const quantize_args &args)
     return rule;
 }
 
+// store_codes, where a kernel's scales say that codes of float32 scales have 8 bits.
+template <int kScale, int n>
+__device__ __forceinline__ void store_codes_of(const code_rule &rule, uint8_t *to, float (&x)[n],
+                                               const code_divisor &by,
+                                               code_store how = kStoresWhole)
+{
+    if constexpr (kScale == CODE_SCALE_F32) {
+        divide_codes(rule, x, by);
+        store_fp8(to, byte_codes_of(rule, x), how);
+    } else {
+        store_codes(rule, to, x, by, how);
+    }
+}
+
 // Scales of float32 may be given, others are always found.
 template <int kScale>
 __device__ __forceinline__ bool finds_scales(const quantize_args &args)
@@ -170,8 +184,8 @@ static __global__ void __launch_bounds__(kThreads)
         divisor = known_scale(codes);
     }
     if (is_inside)
-        store_codes(rule, codes.y + place * codes.y_stride + (column >> codes.y_shift), x, divisor,
-                    is_whole ? codes.store : kStoresFirst);
+        store_codes_of<kScale>(rule, codes.y + place * codes.y_stride + (column >> codes.y_shift),
+                               x, divisor, is_whole ? codes.store : kStoresFirst);
 }
 
 // The largest raw scale of all rows in scales[0], which is 0 before: packets of kVec elements, or
