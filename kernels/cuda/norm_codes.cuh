@@ -9,13 +9,7 @@
 // wait in shared memory (device/norm_staged.cuh).
 #pragma once
 
-#include "cuda/norm_launch.cuh"
-#include "cuda/quantize_packets.cuh"
-
-struct norm_codes_args {
-    struct norm_args norm;
-    quantize_args codes;
-};
+#include "cuda/norm_codes_row.cuh"
 
 // Where a row comes from: sums are sums of terms, or any. As with FP8, it is known only at run time
 // whether the result is rounded, which no other sink has instructions for.
@@ -56,31 +50,6 @@ struct coded_row {
         }
     }
 };
-
-// Of values in registers. A thread of a block that has four vectors does the work of two
-// (device/reduce.cuh).
-template <typename Acc, int kVectors, int kVec>
-__device__ __forceinline__ Acc sum_squares(const float (&z)[kVectors][kVec], Acc *shared,
-                                           int threads)
-{
-    if (kVectors == 4 && threads > 32) {
-        Acc share[2];
-#pragma unroll
-        for (int s = 0; s < 2; s++) {
-            square_sums<Acc> squares;
-#pragma unroll
-            for (int v = s; v < kVectors; v += 2)
-                squares.add(z[v]);
-            share[s] = squares.total();
-        }
-        return sum_in_group(share, shared, threads);
-    }
-    square_sums<Acc> squares;
-#pragma unroll
-    for (int v = 0; v < kVectors; v++)
-        squares.add(z[v]);
-    return sum_in_group(squares.total(), shared, threads);
-}
 
 // 1 / sqrt(mean + eps) of values in registers, as scale_of of device/norm.cuh finds it. Rows that a
 // block takes in turn have two places for their sums in turn: nobody writes one before all threads
@@ -320,13 +289,21 @@ static __global__ void __launch_bounds__(1024)
 template <typename K, int kVectors, bool kLoops = false>
 static kernel_fn<norm_codes_args> *codes_kernel_of(const quantize_args &codes)
 {
+    const auto kernel_of = [](auto scale, auto of_row) -> kernel_fn<norm_codes_args> * {
+        if constexpr (kLoops)
+            return norm_codes_kernel<K, kVectors, scale.value, true>;
+        else
+            return norm_codes_row_kernel<K, kVectors, scale.value, of_row.value>;
+    };
     switch (codes.rule.scale) {
     case CODE_SCALE_E8M0:
-        return norm_codes_kernel<K, kVectors, CODE_SCALE_E8M0, kLoops>;
+        return kernel_of(std::integral_constant<int, CODE_SCALE_E8M0>{}, std::false_type{});
     case CODE_SCALE_E4M3:
-        return norm_codes_kernel<K, kVectors, CODE_SCALE_E4M3, kLoops>;
+        return kernel_of(std::integral_constant<int, CODE_SCALE_E4M3>{}, std::false_type{});
     default:
-        return norm_codes_kernel<K, kVectors, CODE_SCALE_F32, kLoops>;
+        if (codes.finds && codes.n_tiles == 1)
+            return kernel_of(std::integral_constant<int, CODE_SCALE_F32>{}, std::true_type{});
+        return kernel_of(std::integral_constant<int, CODE_SCALE_F32>{}, std::false_type{});
     }
 }
 
@@ -386,8 +363,9 @@ static enum roped_status launch_codes(norm_codes_args args, struct roped_queue *
         status = stage_rows<K>(&norm, block.y, queue, &bytes, err);
     if (status)
         return status;
-    return start(queue, kernel, block, blocks_of(norm.n_rows, block.y * turns), dim3(1), args, err,
-                 bytes);
+    const int parts = is_block ? parts_of_row<K>(&norm, threads) : 1;
+    return start(queue, kernel, block, blocks_of(norm.n_rows, block.y * turns), dim3(1, parts),
+                 args, err, bytes);
 }
 
 template <bool kAdds>
@@ -400,7 +378,7 @@ static enum roped_status launch_norm_codes(const struct norm_args &norm,
         reinterpret_cast<const struct rmsnorm_quantize_plan *>(call->plan);
     const struct roped_tensor *x = &call->in[RMSNORM_QUANTIZE_X];
     norm_codes_args args = {norm, {}};
-    args.norm.y = NULL; // codes.y, whose rows may have half of the bytes
+    args.norm.y = call->out[RMSNORM_QUANTIZE_Y].data; // rows may have half of the bytes
     args.norm.y_pitch = norm.hidden;
     args.norm.rounds_result = plan->norm.rounding == RMSNORM_ROUND_TYPE;
     enum roped_status status = begin_codes(&plan->quantize, &call->out[RMSNORM_QUANTIZE_Y], scales,
