@@ -120,11 +120,9 @@ find_scales(const quantize_args &codes, const code_rule &rule, const coded_row<K
     });
 }
 
-// Rows in the registers of a part of a warp, or of a block. kLoops: a block takes several in turn,
-// whose gains it finds once, and the next row is on its way while one is scaled. A sum is stored
-// before it is known how its row is scaled, as norms do: a thread writes only what it has read
-// itself.
-template <typename K, int kVectors, int kScale, bool kLoops>
+// Rows of one input in the registers of a block, which takes several in turn: it finds gains once,
+// and the next row is on its way while one is scaled. Others: norm_codes_row.cuh.
+template <typename K, int kVectors, int kScale>
 static __global__ void __launch_bounds__(kMostThreads, kVectors <= 2 ? 2 : 1)
     norm_codes_kernel(const __grid_constant__ norm_codes_args args)
 {
@@ -150,30 +148,19 @@ static __global__ void __launch_bounds__(kMostThreads, kVectors <= 2 ? 2 : 1)
         if (starts_weight && any.has(v))
             weight[v] = load_16(static_cast<const T *>(norm.weight) + any.vector(v) * kVec);
     }
-    const auto find_all_gains = [&] {
 #pragma unroll
-        for (int v = 0; v < kVectors; v++)
-            find_gains<K>(norm, weight[v], any.has(v), any.vector(v), gain[v]);
-    };
-    if (kLoops)
-        find_all_gains();
+    for (int v = 0; v < kVectors; v++)
+        find_gains<K>(norm, weight[v], any.has(v), any.vector(v), gain[v]);
 #pragma unroll 1
     for (int turn = 0; turn == 0 || row < norm.n_rows; turn++) {
         const coded_row<K, kVectors> part(norm, row);
         float y[kVectors][kVec];
         code_divisor divisor[kVectors];
 #pragma unroll
-        for (int v = 0; v < kVectors; v++) {
+        for (int v = 0; v < kVectors; v++)
             unpack_sum<K>(norm, raw, v, y[v]);
-            if (K::kAdds && part.has(v))
-                store_sum<K, true>(norm, row * norm.residual_out_pitch + part.vector(v) * kVec,
-                                   kVec, y[v]);
-        }
-        if (kLoops)
-            coded_row<K, kVectors>(norm, row + step).load(norm, raw);
+        coded_row<K, kVectors>(norm, row + step).load(norm, raw);
         const float scale = scale_of_values<K>(norm, part.threads, turn, y);
-        if (!kLoops)
-            find_all_gains();
 #pragma unroll
         for (int v = 0; v < kVectors; v++) {
             if (kMayRound && norm.rounds_product)
@@ -193,8 +180,6 @@ static __global__ void __launch_bounds__(kMostThreads, kVectors <= 2 ? 2 : 1)
         for (int v = 0; v < kVectors; v++)
             if (part.has(v))
                 store_codes(rule, to + (part.vector(v) * kVec >> codes.y_shift), y[v], divisor[v]);
-        if (!kLoops)
-            return;
         row += step;
     }
 }
@@ -291,7 +276,7 @@ static kernel_fn<norm_codes_args> *codes_kernel_of(const quantize_args &codes)
 {
     const auto kernel_of = [](auto scale, auto of_row) -> kernel_fn<norm_codes_args> * {
         if constexpr (kLoops)
-            return norm_codes_kernel<K, kVectors, scale.value, true>;
+            return norm_codes_kernel<K, kVectors, scale.value>;
         else
             return norm_codes_row_kernel<K, kVectors, scale.value, of_row.value>;
     };
