@@ -3,6 +3,7 @@
 // until their scale is known, blocks of 128 x 128 and rare rows in shared memory, so memory is read
 // once; a row that is too wide for that is computed twice.
 #include "cuda/act_packets.cuh"
+#include "cuda/device/cluster.cuh"
 #include "cuda/quantize_packets.cuh"
 
 extern "C" {
@@ -151,11 +152,15 @@ static __global__ void __launch_bounds__(kMostThreads, kVecs <= 4 ? 2 : 1)
     const int step = blockDim.x * kVec, first = blockIdx.y * kVecs * step + threadIdx.x * kVec;
     // elements from vector 0 to the row's end, 0 or below: none, or no row
     const int left = !kMayShare || row < codes.n_rows ? (int)codes.width - first : 0;
-    __shared__ float shared[32], of_part;
+    __shared__ float shared[32];
+    __shared__ cluster_exchange parts;
     typename S::template operands<kVec> raw[kVecs];
     float x[kVecs][kVec], largest = 0.0f;
     let_next_start();
     const auto from = S::template at<kVec>(args, row, first);
+    if (gridDim.y > 1)
+        parts.begin();
+    finish_before_wait(from.gate, from.up, left);
     wait_for_previous();
     if constexpr (kShifts) {
         load_shifted<S, kVecs, T>(args, from, left, step, raw);
@@ -179,9 +184,8 @@ static __global__ void __launch_bounds__(kMostThreads, kVecs <= 4 ? 2 : 1)
         if (v * step < left)
             largest = fmaxf(largest, largest_of(rule, x[v]));
     }
-    largest = largest_in_group(largest, shared, blockDim.x);
-    if (gridDim.y > 1)
-        largest = largest_in_cluster(largest, &of_part);
+    largest =
+        gridDim.y > 1 ? parts.largest_of(largest) : largest_in_group(largest, shared, blockDim.x);
     const code_scale_made scale = make_scale(rule, largest);
     if (threadIdx.x == 0 && blockIdx.y == 0 && left > 0)
         store_scale(rule, codes.scales, scale_at(codes.scales, row, 0), scale);
@@ -195,7 +199,7 @@ static __global__ void __launch_bounds__(kMostThreads, kVecs <= 4 ? 2 : 1)
             store_shifted<uint8_t>(reinterpret_cast<char *>(to + v * step), n, lane > 0 && n > 0,
                                    lane < 31, byte_codes_of(rule, x[v]).word);
         } else if (v * step < left) {
-            store_codes(rule, to + v * step, x[v], divisor);
+            store_codes_of<CODE_SCALE_F32>(rule, to + v * step, x[v], divisor);
         }
     }
 }
@@ -286,14 +290,13 @@ static enum roped_status launch_tiles(coded_args args, struct roped_queue *queue
                  args.keeps ? bytes : 0);
 }
 
-// Parts of a row that multiprocessors have room for, if there are fewer rows: the activations of
-// more than two packets for each thread keep one busy for longer than a part waits for the others.
+// Parts of a row that multiprocessors have room for, if there are fewer rows, of two warps or more:
+// a warp's activations take longer than a part waits for the others.
 static int parts_of_row(int64_t n_rows, int64_t packets, const struct roped_queue *queue)
 {
     int parts = 1;
-    if (!queue->can_overlap || packets <= 2 * kMostThreads)
-        return 1;
-    while (parts < 8 && packets >= 256 * parts && 2 * parts * n_rows <= queue->n_multiprocessors)
+    while (queue->can_overlap && parts < 8 && packets >= 128 * parts &&
+           2 * parts * n_rows <= queue->n_multiprocessors)
         parts *= 2;
     return parts;
 }

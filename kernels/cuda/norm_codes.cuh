@@ -9,13 +9,7 @@
 // wait in shared memory (device/norm_staged.cuh).
 #pragma once
 
-#include "cuda/norm_launch.cuh"
-#include "cuda/quantize_packets.cuh"
-
-struct norm_codes_args {
-    struct norm_args norm;
-    quantize_args codes;
-};
+#include "cuda/norm_codes_row.cuh"
 
 // Where a row comes from: sums are sums of terms, or any. As with FP8, it is known only at run time
 // whether the result is rounded, which no other sink has instructions for.
@@ -57,31 +51,6 @@ struct coded_row {
         }
     }
 };
-
-// Of values in registers. A thread of a block that has four vectors does the work of two
-// (device/reduce.cuh).
-template <typename Acc, int kVectors, int kVec>
-__device__ __forceinline__ Acc sum_squares(const float (&z)[kVectors][kVec], Acc *shared,
-                                           int threads)
-{
-    if (kVectors == 4 && threads > 32) {
-        Acc share[2];
-#pragma unroll
-        for (int s = 0; s < 2; s++) {
-            square_sums<Acc> squares;
-#pragma unroll
-            for (int v = s; v < kVectors; v += 2)
-                squares.add(z[v]);
-            share[s] = squares.total();
-        }
-        return sum_in_group(share, shared, threads);
-    }
-    square_sums<Acc> squares;
-#pragma unroll
-    for (int v = 0; v < kVectors; v++)
-        squares.add(z[v]);
-    return sum_in_group(squares.total(), shared, threads);
-}
 
 // 1 / sqrt(mean + eps) of values in registers, as scale_of of device/norm.cuh finds it. Rows that a
 // block takes in turn have two places for their sums in turn: nobody writes one before all threads
@@ -142,10 +111,9 @@ find_scales(const quantize_args &codes, const code_rule &rule, const coded_row<K
         return;
     }
     // a vector that is not there has no group that is, or zeros there
-    constexpr int kLeast = 16 / K::kVec * (kScale == CODE_SCALE_E8M0 ? 2 : 1);
     const int shift = group_shift_of<kScale, K::kVec>(codes);
     const int64_t of_row = scales_of_strip(codes.scales, part.row);
-    make_group_scales<kLeast>(
+    make_group_scales<kLeastLanes<kScale, K::kVec>>(
         rule, largest, 1 << shift, divisor, [&](int v, const code_scale_made &scale) {
             if (part.has(v))
                 store_scale(rule, codes.scales,
@@ -188,12 +156,10 @@ __device__ __forceinline__ void store_all(const code_rule &rule, const coded_row
             store_codes(rule, to + v * to_next, y[v], divisor[v]);
 }
 
-// Rows in the registers of a part of a warp, or of a block. kLoops: a block takes several in turn,
-// whose gains it finds once, and the next row is on its way while one is scaled. A sum is stored
-// before it is known how its row is scaled, as norms do: a thread writes only what it has read
-// itself.
-template <typename K, int kVectors, int kScale, bool kLoops>
-static __global__ void __launch_bounds__(kVectors <= 2 ? 1024 : kMostThreads)
+// Rows of one input in the registers of a block, which takes several in turn: it finds gains once,
+// and the next row is on its way while one is scaled. Others: norm_codes_row.cuh.
+template <typename K, int kVectors, int kScale>
+static __global__ void __launch_bounds__(kMostThreads, kVectors <= 2 ? 2 : 1)
     norm_codes_kernel(const __grid_constant__ norm_codes_args args)
 {
     using T = typename K::T;
@@ -218,44 +184,34 @@ static __global__ void __launch_bounds__(kVectors <= 2 ? 1024 : kMostThreads)
         if (starts_weight && any.has(v))
             weight[v] = load_16(static_cast<const T *>(norm.weight) + any.vector(v) * kVec);
     }
-    const auto find_all_gains = [&] {
 #pragma unroll
-        for (int v = 0; v < kVectors; v++)
-            find_gains<K>(norm, weight[v], any.has(v), any.vector(v), gain[v]);
-    };
-    if (kLoops)
-        find_all_gains();
+    for (int v = 0; v < kVectors; v++)
+        find_gains<K>(norm, weight[v], any.has(v), any.vector(v), gain[v]);
 #pragma unroll 1
     for (int turn = 0; turn == 0 || row < norm.n_rows; turn++) {
         const coded_row<K, kVectors> part(norm, row);
         float y[kVectors][kVec];
         code_divisor divisor[kVectors];
 #pragma unroll
-        for (int v = 0; v < kVectors; v++) {
+        for (int v = 0; v < kVectors; v++)
             unpack_sum<K>(norm, raw, v, y[v]);
-            if (K::kAdds && part.has(v))
-                store_sum<K, true>(norm, row * norm.residual_out_pitch + part.vector(v) * kVec,
-                                   kVec, y[v]);
-        }
         const auto start_next = [&] { coded_row<K, kVectors>(norm, row + step).load(norm, raw); };
         // Of MX a row is unpacked once, and the next one has its place. What divides for its scales
         // is slower so; there it is unpacked again, and of NVFP4 the next one comes behind that.
-        if (kLoops && kScale == CODE_SCALE_E8M0)
+        if (kScale == CODE_SCALE_E8M0)
 #pragma unroll
             for (int v = 0; v < kVectors; v++)
 #pragma unroll
                 for (float &value : y[v])
                     value = compute_now(value);
-        if (kLoops && kScale != CODE_SCALE_E4M3)
+        if (kScale != CODE_SCALE_E4M3)
             start_next();
         const float scale = scale_of_values<K>(norm, part.threads, turn, y);
-        if (!kLoops)
-            find_all_gains();
         if (kMayRound && norm.rounds_product)
             finish_all<K, kMayRound>(norm, gain, scale, y);
         else
             finish_all<K, false>(norm, gain, scale, y);
-        if (kLoops && kScale == CODE_SCALE_E4M3)
+        if (kScale == CODE_SCALE_E4M3)
             start_next();
         if (finds_scales<kScale>(codes)) {
             find_scales<kScale>(codes, rule, part, y, divisor);
@@ -267,8 +223,6 @@ static __global__ void __launch_bounds__(kVectors <= 2 ? 1024 : kMostThreads)
         const int to_next = part.threads * kVec >> codes.y_shift;
         uint8_t *to = codes.y + row * codes.y_stride + (part.thread * kVec >> codes.y_shift);
         store_all<kScale>(rule, part, to, to_next, y, divisor);
-        if (!kLoops)
-            return;
         row += step;
     }
 }
@@ -363,13 +317,21 @@ static __global__ void __launch_bounds__(1024)
 template <typename K, int kVectors, bool kLoops = false>
 static kernel_fn<norm_codes_args> *codes_kernel_of(const quantize_args &codes)
 {
+    const auto kernel_of = [](auto scale, auto of_row) -> kernel_fn<norm_codes_args> * {
+        if constexpr (kLoops)
+            return norm_codes_kernel<K, kVectors, scale.value>;
+        else
+            return norm_codes_row_kernel<K, kVectors, scale.value, of_row.value>;
+    };
     switch (codes.rule.scale) {
     case CODE_SCALE_E8M0:
-        return norm_codes_kernel<K, kVectors, CODE_SCALE_E8M0, kLoops>;
+        return kernel_of(std::integral_constant<int, CODE_SCALE_E8M0>{}, std::false_type{});
     case CODE_SCALE_E4M3:
-        return norm_codes_kernel<K, kVectors, CODE_SCALE_E4M3, kLoops>;
+        return kernel_of(std::integral_constant<int, CODE_SCALE_E4M3>{}, std::false_type{});
     default:
-        return norm_codes_kernel<K, kVectors, CODE_SCALE_F32, kLoops>;
+        if (codes.finds && codes.n_tiles == 1)
+            return kernel_of(std::integral_constant<int, CODE_SCALE_F32>{}, std::true_type{});
+        return kernel_of(std::integral_constant<int, CODE_SCALE_F32>{}, std::false_type{});
     }
 }
 
@@ -407,10 +369,7 @@ static enum roped_status launch_codes(norm_codes_args args, struct roped_queue *
         kept = 0;
     const bool is_block = kept > 0 && threads >= 128;
     const int64_t turns = is_block ? rows_in_turn<K>(norm.n_rows, queue->n_multiprocessors) : 1;
-    // many sums wait for memory: more warps have more of it on its way
-    const bool is_many = norm.n_rows >= 16 * (int64_t)queue->n_multiprocessors;
-    const int most_threads = K::kAdds && is_many ? 1024 : kMostThreads;
-    if (kept == 2 && (threads > most_threads || turns > 1)) { // the same sum (sum_squares)
+    if (kept == 2 && (threads > kMostThreads || turns > 1)) { // the same sum (sum_squares)
         threads /= 2;
         kept = 4;
     }
@@ -432,8 +391,9 @@ static enum roped_status launch_codes(norm_codes_args args, struct roped_queue *
         status = stage_rows<K>(&norm, block.y, queue, &bytes, err);
     if (status)
         return status;
-    return start(queue, kernel, block, blocks_of(norm.n_rows, block.y * turns), dim3(1), args, err,
-                 bytes);
+    const int parts = is_block ? parts_of_row<K>(&norm, threads) : 1;
+    return start(queue, kernel, block, blocks_of(norm.n_rows, block.y * turns), dim3(1, parts),
+                 args, err, bytes);
 }
 
 template <bool kAdds>
@@ -446,7 +406,7 @@ static enum roped_status launch_norm_codes(const struct norm_args &norm,
         reinterpret_cast<const struct rmsnorm_quantize_plan *>(call->plan);
     const struct roped_tensor *x = &call->in[RMSNORM_QUANTIZE_X];
     norm_codes_args args = {norm, {}};
-    args.norm.y = NULL; // codes.y, whose rows may have half of the bytes
+    args.norm.y = call->out[RMSNORM_QUANTIZE_Y].data; // rows may have half of the bytes
     args.norm.y_pitch = norm.hidden;
     args.norm.rounds_result = plan->norm.rounding == RMSNORM_ROUND_TYPE;
     enum roped_status status = begin_codes(&plan->quantize, &call->out[RMSNORM_QUANTIZE_Y], scales,

@@ -48,24 +48,6 @@ struct rows_of {
 
 // ------------------------------------------------------------------------------------ kernels
 
-// The element at which packet v of a thread begins, or one outside.
-template <typename T, bool kIsBlock>
-__device__ __forceinline__ bool place_of(const quantize_args &codes, int v, int64_t *row,
-                                         int64_t *column)
-{
-    constexpr int kVec = kVecOf<T>;
-    int i = v * blockDim.x + threadIdx.x;
-    if (kIsBlock) {
-        int64_t strip = blockIdx.x / codes.n_tiles, tile = blockIdx.x - strip * codes.n_tiles;
-        *row = strip * kSide + i / (kSide / kVec);
-        *column = tile * kSide + i % (kSide / kVec) * kVec;
-    } else {
-        *row = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
-        *column = (int64_t)i * kVec;
-    }
-    return *row < codes.n_rows && *column < codes.width;
-}
-
 // Threads of a row that have so many packets each, at most: the widest rows take all that there
 // are.
 constexpr int most_threads(int packets)
@@ -74,42 +56,61 @@ constexpr int most_threads(int packets)
 }
 
 // A tile in the registers of a block of threads; of rows that a warp takes, a block has several.
+// The packets of a thread are as far apart as the block has threads: columns of a row, or rows of a
+// block of 128 x 128.
 template <typename T, int kVecs, bool kIsBlock>
 static __global__ void __launch_bounds__(kIsBlock ? kMostThreads : most_threads(kVecs))
     tile_kernel(const __grid_constant__ rows_args args)
 {
-    constexpr int kVec = kVecOf<T>;
+    constexpr int kVec = kVecOf<T>, kAcross = kSide / kVec;
     const quantize_args &codes = args.codes;
     const code_rule rule = rule_of<CODE_SCALE_F32>(codes);
     __shared__ float shared[32];
-    let_next_start();
-    wait_for_previous();
     uint4 raw[kVecs];
-    int64_t row, column;
+    float x[kVec], largest = 0.0f;
+    int64_t row, column, tile = 0;
+    int left, step; // columns, or rows: to the end from packet 0, and from a packet to the next
+    if (kIsBlock) {
+        const int64_t strip = blockIdx.x / codes.n_tiles;
+        tile = blockIdx.x - strip * codes.n_tiles;
+        row = strip * kSide + threadIdx.x / kAcross;
+        column = tile * kSide + threadIdx.x % kAcross * kVec;
+        left = column < codes.width ? (int)min(codes.n_rows - row, (int64_t)kSide) : 0;
+        step = kThreads / kAcross;
+    } else {
+        row = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
+        column = threadIdx.x * kVec;
+        left = row < codes.n_rows ? (int)codes.width - (int)column : 0;
+        step = blockDim.x * kVec;
+    }
+    const int64_t x_step = kIsBlock ? step * args.x_stride : step;
+    const int64_t y_step = kIsBlock ? step * codes.y_stride : step;
+    const T *from = static_cast<const T *>(args.x) + row * args.x_stride + column;
+    uint8_t *to = codes.y + row * codes.y_stride + column;
+    float *scale_to =
+        static_cast<float *>(codes.scales.data) + (kIsBlock ? blockIdx.x : row * codes.scales.row);
+    let_next_start();
+    finish_before_wait(from, to, scale_to, left);
+    wait_for_previous();
 #pragma unroll
     for (int v = 0; v < kVecs; v++)
-        raw[v] = place_of<T, kIsBlock>(codes, v, &row, &column)
-                     ? load_16(static_cast<const T *>(args.x) + row * args.x_stride + column)
-                     : make_uint4(0, 0, 0, 0);
-    float x[kVec], largest = 0.0f;
+        raw[v] = v * step < left ? load_16(from + v * x_step) : make_uint4(0, 0, 0, 0);
 #pragma unroll
     for (int v = 0; v < kVecs; v++) {
         unpack<T>(raw[v], x);
         largest = fmaxf(largest, largest_of(rule, x));
     }
     largest = largest_in_group(largest, shared, blockDim.x);
-    code_scale_made scale = make_scale(rule, largest);
-    place_of<T, kIsBlock>(codes, 0, &row, &column);
-    if (threadIdx.x == 0 && row < codes.n_rows)
-        store_scale(rule, codes.scales, kIsBlock ? blockIdx.x : row * codes.scales.row, scale);
-    code_divisor divisor = scale.divisor;
+    const code_scale_made scale = make_scale(rule, largest);
+    if (threadIdx.x == 0 && left > 0)
+        store_scale(rule, {scale_to, 0, 0, 0}, 0, scale);
+    const code_divisor divisor = scale.divisor;
 #pragma unroll
-    for (int v = 0; v < kVecs; v++) {
-        if (!place_of<T, kIsBlock>(codes, v, &row, &column))
-            continue;
-        unpack<T, true>(raw[v], x);
-        store_codes(rule, codes.y + row * codes.y_stride + column, x, divisor);
-    }
+    for (int v = 0; v < kVecs; v++)
+        if (v * step < left) {
+            unpack<T, true>(raw[v], x);
+            store_codes_of<CODE_SCALE_F32>(rule, to + v * y_step, x, divisor);
+        }
 }
 
 // Any tile, element by element, twice.
@@ -161,25 +162,31 @@ static __global__ void __launch_bounds__(kThreads)
 
 // ------------------------------------------------------------------------------------ launches
 
-// Rows in registers: as few packets a thread as there are threads for. A warp, or a part of one,
-// takes a narrow one.
+// Rows in registers. A warp, or a part of one, takes a narrow one. Of many rows a thread has four
+// packets, of a few as few as there are threads for.
 template <typename T>
 static enum roped_status launch_rows(const rows_args &args, struct roped_queue *queue,
                                      struct roped_error *err)
 {
     const int64_t packets = args.codes.width / kVecOf<T>;
-    unsigned threads = 1;
-    while (threads < 32 ? threads < packets : threads < kMostThreads && threads * 4 < packets)
-        threads *= 2;
-    kernel_fn<rows_args> *kernel = packets <= threads       ? tile_kernel<T, 1, false>
-                                   : packets <= 2 * threads ? tile_kernel<T, 2, false>
-                                   : packets <= 4 * threads ? tile_kernel<T, 4, false>
-                                                            : tile_kernel<T, 8, false>;
-    if (packets > 4 * threads)
-        threads = (unsigned)blocks_of(packets, 8 * 32) * 32;
-    const unsigned rows = threads <= 32 ? kThreads / threads : 1;
-    return start(queue, kernel, dim3(threads, rows), blocks_of(args.codes.n_rows, rows), dim3(1),
-                 args, err);
+    const int64_t most = args.codes.n_rows > 2 * queue->n_multiprocessors ? 4 : 1;
+    kernel_fn<rows_args> *kernel = tile_kernel<T, 1, false>;
+    int64_t vecs = 1;
+    const auto take = [&](int64_t n, kernel_fn<rows_args> *next) {
+        if (packets > 32 * vecs && (vecs < most || packets > vecs * kMostThreads)) {
+            kernel = next;
+            vecs = n;
+        }
+    };
+    take(2, tile_kernel<T, 2, false>);
+    take(4, tile_kernel<T, 4, false>);
+    take(8, tile_kernel<T, 8, false>);
+    int64_t threads = blocks_of(packets, 32 * vecs) * 32;
+    while (threads <= 32 && threads / 2 * vecs >= packets)
+        threads /= 2;
+    const unsigned rows = threads <= 32 ? kThreads / (unsigned)threads : 1;
+    return start(queue, kernel, dim3((unsigned)threads, rows), blocks_of(args.codes.n_rows, rows),
+                 dim3(1), args, err);
 }
 
 template <typename T>

@@ -71,6 +71,20 @@ __device__ __forceinline__ code_rule rule_of(const quantize_args &args)
     return rule;
 }
 
+// store_codes, where a kernel's scales say that codes of float32 scales have 8 bits.
+template <int kScale, int n>
+__device__ __forceinline__ void store_codes_of(const code_rule &rule, uint8_t *to, float (&x)[n],
+                                               const code_divisor &by,
+                                               code_store how = kStoresWhole)
+{
+    if constexpr (kScale == CODE_SCALE_F32) {
+        divide_codes(rule, x, by);
+        store_fp8(to, byte_codes_of(rule, x), how);
+    } else {
+        store_codes(rule, to, x, by, how);
+    }
+}
+
 // Scales of float32 may be given, others are always found.
 template <int kScale>
 __device__ __forceinline__ bool finds_scales(const quantize_args &args)
@@ -120,6 +134,14 @@ __device__ __forceinline__ void take_half(const code_rule &rule, int bit, float 
     }
 }
 
+// Lanes of a group whose lanes have a packet of n elements each, at least.
+template <int kScale, int n>
+constexpr int kLeastLanes = (kScale == CODE_SCALE_E8M0 ? 32 : 16) / n;
+
+// How many lanes of a group make a scale each, of those of n packets.
+template <int kLeast, int n>
+constexpr int kMakersOf = kLeast >= 4 ? n : 2;
+
 // Scales of groups of so many lanes, kLeast at least, that have n packets each, of whose values
 // largest are a lane's. While lanes find the largest of all, each takes over a part of the packets,
 // so nobody makes a scale that another one makes. Lanes that come first store theirs by
@@ -130,7 +152,7 @@ __device__ __forceinline__ void make_group_scales(const code_rule &rule, float (
                                                   const F &store)
 {
     static_assert(kLeast >= 2 && (n == 2 || n == 4), "packets to share among lanes");
-    constexpr int kMakers = kLeast >= 4 ? n : 2, kOwn = n / kMakers;
+    constexpr int kMakers = kMakersOf<kLeast, n>, kOwn = n / kMakers;
     float half[n / 2], own[kOwn];
     take_half(rule, 1, largest, half);
     if constexpr (kMakers == 4) {
@@ -203,8 +225,8 @@ static __global__ void __launch_bounds__(kThreads)
         divisor = known_scale(codes);
     }
     if (is_inside)
-        store_codes(rule, codes.y + place * codes.y_stride + (column >> codes.y_shift), x, divisor,
-                    is_whole ? codes.store : kStoresFirst);
+        store_codes_of<kScale>(rule, codes.y + place * codes.y_stride + (column >> codes.y_shift),
+                               x, divisor, is_whole ? codes.store : kStoresFirst);
 }
 
 // The largest raw scale of all rows in scales[0], which is 0 before: packets of kVec elements, or

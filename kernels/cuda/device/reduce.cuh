@@ -2,8 +2,6 @@
 // thread; sums in a fixed order: a butterfly inside a warp, then a tree over the warps' results.
 #pragma once
 
-#include <cooperative_groups.h>
-
 // Two sums that go the same way.
 template <typename Acc>
 struct two_sums {
@@ -206,22 +204,6 @@ __device__ __forceinline__ float largest_in_group(float x, float *shared)
         __syncthreads();
         return largest_tree<kThreads / 32>(shared);
     }
-}
-
-// The largest x of the blocks of a cluster, each of which has the same x in all of its threads;
-// mine is one of the block's own, which other blocks read.
-__device__ __forceinline__ float largest_in_cluster(float x, float *mine)
-{
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    namespace groups = cooperative_groups;
-    const groups::cluster_group cluster = groups::this_cluster();
-    if (threadIdx.x == 0)
-        *mine = x;
-    cluster.sync();
-    x = largest_in_warp<32>(*cluster.map_shared_rank(mine, threadIdx.x % cluster.num_blocks()));
-    cluster.sync(); // mine is there until all have read it
-#endif
-    return x;
 }
 
 // The same for a number of threads known at run time only: a power of two up to a warp, or any
