@@ -11,8 +11,7 @@ static inline bool takes_place_of(const struct roped_tensor *out, const struct r
 }
 
 // Threads of a row, a power of two or whole warps, half of which may do the work of all, and rows
-// of a block: where they are narrow, so many that there is a block for each multiprocessor. A row
-// by itself may have several blocks (parts_of_row).
+// of a block: where they are narrow, so many that there is a block for each multiprocessor.
 template <typename K, typename C>
 static enum roped_status launch_centred_rows(kernel_fn<norm_args> *kernel,
                                              const struct norm_args &args, int64_t vectors,
@@ -28,17 +27,17 @@ static enum roped_status launch_centred_rows(kernel_fn<norm_args> *kernel,
         for (rows = 32 / threads; rows < enough && rows * threads < 256;)
             rows *= 2;
     }
-    int parts = C::kMayPart ? parts_of_row<K>(&args, (int)threads) : 1;
     struct norm_args shared = args;
     shared.n_shares = (int32_t)threads;
     if (C::kShares == 2)
         threads = (threads / 32 + 1) / 2 * 32;
     return start(queue, kernel, dim3((unsigned)threads, (unsigned)rows),
-                 blocks_of(args.n_rows, rows), dim3(1, (unsigned)parts), shared, err);
+                 blocks_of(args.n_rows, rows), dim3(), shared, err);
 }
 
 // Many rows of one input are bound by instructions: half of the threads have the shares of all, and
-// the same bits. A sum's registers have no room for that.
+// the same bits. Where multiprocessors have room for all in four turns it gains nothing, and a
+// sum's registers have no room for it.
 template <typename K, int kVectors, bool kIsNarrow>
 static enum roped_status launch_centred_held(const struct norm_args &args, int64_t vectors,
                                              struct roped_queue *queue, struct roped_error *err)
@@ -59,7 +58,7 @@ static enum roped_status launch_centred_held(const struct norm_args &args, int64
         return launch_centred_rows<K, any>(of_any, args, vectors, queue, err);
     if (passes_l2(moved_bytes<K>(&args), queue))
         return launch_centred_rows<K, kept>(centred_kernel<K, kept>, args, vectors, queue, err);
-    if (kHalves && has_many_rows(&args, queue))
+    if (kHalves && args.n_rows * vectors > 8 * 1024 * (int64_t)queue->n_multiprocessors)
         return launch_centred_rows<K, half>(centred_kernel<K, half>, args, vectors, queue, err);
     return launch_centred_rows<K, plain>(centred_kernel<K, plain>, args, vectors, queue, err);
 }

@@ -17,7 +17,6 @@
 // warp's threads, and another one the warps. A thread may do the work of two, and sums as they do.
 #pragma once
 
-#include "cuda/device/activation.cuh"
 #include "cuda/device/norm_row.cuh"
 #include "cuda/device/reduce.cuh"
 #include "cuda/device/squares.cuh"
@@ -33,7 +32,6 @@ struct centred_config {
     static constexpr bool kIsBlock = !kIsNarrow;
     static constexpr bool kIsPlain = kPlain;
     static constexpr bool kKeeps = kKeep;
-    static constexpr bool kMayPart = kIsBlock && kIsPlain && !kKeeps && kShares == 1; // of one row
     static constexpr bool kIsShort = kVectors / kShares <= 2;
     static constexpr bool kHoldsFloats = kIsShort || (K::kAdds && !K::kRoundsSum);
     static constexpr bool kStartsWeights = kPlain && kIsShort;
@@ -68,17 +66,7 @@ struct row_threads {
     {
         return as(kShares == 2 && (thread & 16)) / 32;
     }
-    // Elements of the row that it holds, in so many vectors of each share.
-    template <int kVectors>
-    __device__ __forceinline__ int held_in_vectors(int hidden, int vec) const
-    {
-        int n = 0, width = lanes() * vec, left = hidden - warp() * width;
-#pragma unroll
-        for (int v = 0; v < kVectors; v++)
-            n += min(max(left - v * threads * vec, 0), width);
-        return n;
-    }
-    // In any number.
+    // Elements of the row that it holds.
     __device__ __forceinline__ int held_by_warp(int64_t hidden, int vec) const
     {
         int64_t n = 0, step = threads * vec, width = lanes() * vec;
@@ -295,7 +283,7 @@ __device__ __forceinline__ row_scale centre(const norm_args &args, const Row &ro
 {
     warp_sums<Acc> mine;
     mine.n = (float)n;
-    Acc inverse = (Acc)reciprocal_of(mine.n);
+    Acc inverse = (Acc)__fdividef(1.0f, mine.n);
     if constexpr (Threads::kShares == 2) {
         Acc sum = sum_of_shares(share_of_sum<Acc>(row, 0), share_of_sum<Acc>(row, 1));
         mine.mean = (float)(sum * inverse);
@@ -347,7 +335,10 @@ load_row(const norm_args &args, const centred_place<C::kShares> &place, const ro
         for (int v = 0; v < C::kVectors; v++) {
             const int at = place.at(v, K::kVec) * (int)sizeof(T);
             clear<K>(raw, v);
-            if (place.left_at(v) > 0) {
+            if constexpr (C::kShares == 1) {
+                if (v * place.step < place.left)
+                    load_into<K, true, C::kKeeps>(raw, v, source, v * place.step, K::kVec);
+            } else if (place.left_at(v) > 0) {
                 raw.x[v] = load(source.x + at);
                 if constexpr (K::kAdds)
                     raw.residual[v] = load(source.residual + at);
@@ -362,12 +353,6 @@ load_row(const norm_args &args, const centred_place<C::kShares> &place, const ro
             load_shifted<T>(source.residual, args.residual_end, place, raw.residual);
     }
 }
-
-// Ones of x's type.
-template <typename T>
-constexpr uint32_t one_word = std::is_same_v<T, float>    ? 0x3F800000u
-                              : std::is_same_v<T, __half> ? 0x3C003C00u
-                                                          : 0x3F803F80u;
 
 // Weights, or biases, of a thread's vectors; where there are none, absent, as it is packed. Where
 // all addresses are plain, loads start before what needs them: all with those of the row, or one
@@ -389,11 +374,16 @@ struct centred_gains {
                                           uint64_t policy)
     {
         if constexpr (C::kIsPlain) {
-            const uint32_t none = absent == 0 ? 0 : one_word<typename K::T>;
+            float all[K::kVec];
+#pragma unroll
+            for (float &one : all)
+                one = absent;
             uint4 &raw = started[v % kAhead];
-            raw = make_uint4(none, none, none, none);
+            raw = pack<typename K::T>(all);
             if (weights && place.left_at(v) > 0)
-                raw = load_16_by<C::kKeeps>(policy, from(at));
+                raw = C::kShares == 2 ? load_16_by<C::kKeeps>(policy, from(at))
+                      : C::kKeeps     ? load_16_to_keep(from(at))
+                                      : load_16(from(at));
         }
     }
     __device__ __forceinline__ void get(int v, int at, const centred_place<C::kShares> &place,
@@ -561,13 +551,6 @@ __device__ __noinline__ void call_centre_rest(const norm_args &args, int64_t row
     }
 }
 
-// Does a block of several that read a row write what a warp of it has read?
-__device__ __forceinline__ bool writes_part()
-{
-    unsigned warps = blockDim.x / 32;
-    return threadIdx.x / 32 * gridDim.y - blockIdx.y * warps < warps;
-}
-
 // blockDim.x threads a row, blockDim.y rows a block: one where they are whole warps.
 template <typename K, typename C>
 __global__ void __maxnreg__(C::kRegisters)
@@ -587,8 +570,7 @@ __global__ void __maxnreg__(C::kRegisters)
     int first = group.thread * K::kVec;
     place.left = place.row < args.n_rows ? (int)args.hidden - first : 0;
     place.left_next = group.has(1) ? place.left - (int)blockDim.x * K::kVec : 0;
-    int n = group.template held_in_vectors<kVectors / kShares>((int)args.hidden, K::kVec);
-    const bool writes = !C::kMayPart || writes_part();
+    int n = group.held_by_warp(args.hidden, K::kVec);
     const uint64_t policy = policy_to_keep();
     row_source<K> source(args, row_at<K>(args, place.row, args.x_pitch) + first,
                          K::kAdds ? place.row * args.residual_pitch + first : 0,
@@ -610,9 +592,6 @@ __global__ void __maxnreg__(C::kRegisters)
 #pragma unroll
     for (int v = 0; v < gains.kAhead; v++)
         start_gains(v);
-    // where registers are few, the assembler would load weights behind the first use of the row
-    if constexpr (C::kShares == 1)
-        finish_before_wait(place.left);
     values.take(args, raw);
     auto store_sum_of = [&](int v) {
         float z[K::kVec];
@@ -620,7 +599,7 @@ __global__ void __maxnreg__(C::kRegisters)
         values.template get<true>(v, z);
         put_vector<T, C::kIsPlain>(static_cast<T *>(args.residual_out) +
                                        place.row * args.residual_out_pitch + at,
-                                   group.threads, group.thread, writes ? place.left_at(v) : 0, z);
+                                   group.threads, group.thread, place.left_at(v), z);
     };
     // a row that may be read again needs what it has replaced, and so do neighbours of one that is
     // shifted
@@ -636,8 +615,6 @@ __global__ void __maxnreg__(C::kRegisters)
         call_centre_again<K>(args, place.row, group, is_done, scale);
         return;
     }
-    if (!writes)
-        return; // whole warps
 #pragma unroll
     for (int v = 0; v < kVectors; v++) {
         float y[K::kVec], gain[K::kVec], bias[K::kVec];
