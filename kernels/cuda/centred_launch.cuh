@@ -10,14 +10,15 @@ static inline bool takes_place_of(const struct roped_tensor *out, const struct r
     return do_overlap(out->data, roped_tensor_span(out), in->data, roped_tensor_span(in));
 }
 
-// Threads of a row, a power of two or whole warps, and rows of a block: where they are narrow, so
-// many that there is a block for each multiprocessor.
-template <typename C>
+// Threads of a row, a power of two or whole warps, half of which may do the work of all, and rows
+// of a block: where they are narrow, so many that there is a block for each multiprocessor.
+template <typename K, typename C>
 static enum roped_status launch_centred_rows(kernel_fn<norm_args> *kernel,
                                              const struct norm_args &args, int64_t vectors,
                                              struct roped_queue *queue, struct roped_error *err)
 {
-    int64_t wanted = (vectors + C::kVectors - 1) / C::kVectors;
+    constexpr int kVectors = C::kVectors / C::kShares;
+    int64_t wanted = (vectors + kVectors - 1) / kVectors;
     int64_t threads = (wanted + 31) / 32 * 32, rows = 1;
     if (!C::kIsBlock) {
         for (threads = 4; threads < wanted;)
@@ -26,16 +27,26 @@ static enum roped_status launch_centred_rows(kernel_fn<norm_args> *kernel,
         for (rows = 32 / threads; rows < enough && rows * threads < 256;)
             rows *= 2;
     }
+    struct norm_args shared = args;
+    shared.n_shares = (int32_t)threads;
+    if (C::kShares == 2)
+        threads = (threads / 32 + 1) / 2 * 32;
     return start(queue, kernel, dim3((unsigned)threads, (unsigned)rows),
-                 blocks_of(args.n_rows, rows), dim3(), args, err);
+                 blocks_of(args.n_rows, rows), dim3(), shared, err);
 }
 
+// Many rows of one input are bound by instructions: half of the threads have the shares of all, and
+// the same bits. Where multiprocessors have room for all in four turns it gains nothing, and a
+// sum's registers have no room for it.
 template <typename K, int kVectors, bool kIsNarrow>
 static enum roped_status launch_centred_held(const struct norm_args &args, int64_t vectors,
                                              struct roped_queue *queue, struct roped_error *err)
 {
     using plain = centred_config<K, kVectors, kIsNarrow, true>;
-    using kept = centred_config<K, kVectors, kIsNarrow, true, true>;
+    constexpr bool kHalves = kVectors == 2 && !kIsNarrow && !K::kAdds && !K::kHasHeads;
+    constexpr int kShares = kHalves ? 2 : 1;
+    using half = centred_config<K, kVectors * kShares, kIsNarrow, true, false, kShares>;
+    using kept = centred_config<K, kVectors * kShares, kIsNarrow, true, true, kShares>;
     using any = centred_config<K, kVectors, kIsNarrow, false>;
     bool is_plain = has_vectors<typename K::T>(&args, 16) && args.weight_kind <= (int)kWeightSame;
     kernel_fn<norm_args> *of_any;
@@ -44,10 +55,12 @@ static enum roped_status launch_centred_held(const struct norm_args &args, int64
     else
         of_any = centred_kernel<K, any>;
     if (!is_plain)
-        return launch_centred_rows<any>(of_any, args, vectors, queue, err);
+        return launch_centred_rows<K, any>(of_any, args, vectors, queue, err);
     if (passes_l2(moved_bytes<K>(&args), queue))
-        return launch_centred_rows<kept>(centred_kernel<K, kept>, args, vectors, queue, err);
-    return launch_centred_rows<plain>(centred_kernel<K, plain>, args, vectors, queue, err);
+        return launch_centred_rows<K, kept>(centred_kernel<K, kept>, args, vectors, queue, err);
+    if (kHalves && args.n_rows * vectors > 8 * 1024 * (int64_t)queue->n_multiprocessors)
+        return launch_centred_rows<K, half>(centred_kernel<K, half>, args, vectors, queue, err);
+    return launch_centred_rows<K, plain>(centred_kernel<K, plain>, args, vectors, queue, err);
 }
 
 // Any sum is read again, by as many threads as would hold it.
@@ -57,8 +70,8 @@ static enum roped_status launch_centred_vectors(const struct norm_args &args, in
 {
     using any = centred_config<K, kVectors, kIsNarrow, false>;
     if constexpr (K::kIsAny)
-        return launch_centred_rows<any>(centred_terms_kernel<K, any::kIsBlock>, args, vectors,
-                                        queue, err);
+        return launch_centred_rows<K, any>(centred_terms_kernel<K, any::kIsBlock>, args, vectors,
+                                           queue, err);
     else
         return launch_centred_held<K, kVectors, kIsNarrow>(args, vectors, queue, err);
 }

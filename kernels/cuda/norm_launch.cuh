@@ -118,9 +118,10 @@ static int staged_threads(const struct norm_args *args)
 template <typename C>
 static dim3 block_of(const struct norm_args *args)
 {
-    return C::kAnyWarps
-               ? threads_of_row<C::kThreads, C::kVectors / C::kShares>(args->n_vectors) / C::kShares
-               : C::kBlock;
+    return C::kAnyWarps ? threads_of_row<C::kThreads * C::kShares, C::kVectors / C::kShares>(
+                              args->n_vectors) /
+                              C::kShares
+                        : C::kBlock;
 }
 
 // C, but for the lines that its loads keep.

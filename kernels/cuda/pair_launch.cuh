@@ -7,12 +7,15 @@
 
 // As a norm has them, but for what has no place in its kernel.
 template <typename K, int kRowThreads, int kRowVectors, bool kKeep, int kRowShares = 1>
-struct pair_config : norm_config<K, kRowThreads, kRowVectors, kWeightInKind, false, kRowShares> {
+struct pair_config : norm_config<K, kRowThreads, kRowVectors, kWeightInKind, false, kRowShares,
+                                 false, (kRowThreads * kRowShares >= 512)> {
     static constexpr bool kKeeps = kKeep;
     static constexpr bool kIsSmall = kRowVectors == 2 || sizeof(typename K::T) == 4;
-    // 64 registers, where a row's vectors and their weights need no more
+    // 64 registers, where a row's vectors and their weights need no more; 80 for twice as many
     static constexpr int kMinBlocks =
-        pair_config::kIsBlock && kIsSmall && kRowThreads <= 512 ? 1024 / kRowThreads : 1;
+        kRowShares == 2 && kRowThreads <= 256                     ? 768 / pair_config::kBlock
+        : pair_config::kIsBlock && kIsSmall && kRowThreads <= 512 ? 1024 / kRowThreads
+                                                                  : 1;
 };
 
 template <typename K>
@@ -25,27 +28,34 @@ static enum roped_status launch_pair_reread(struct pair_args *args, bool is_alig
     return start(queue, kernel, block, blocks_of(args->norm.n_rows, block.y), dim3(), *args, err);
 }
 
-// What a call reads and writes must not be found in L2 for its loads to be kept there; rows of less
-// than a block are too narrow for that to be worth kernels of their own.
+// Many rows beside a gate of 16 bits are bound by instructions: half of the threads share out what
+// a row costs beside its elements. What a call reads and writes must not be found in L2 for its
+// loads to be kept there; rows of less than a block are too narrow for that to be worth kernels of
+// their own.
 template <typename K, int kThreads, int kVectors>
 static enum roped_status launch_pair_rows(struct pair_args *args, struct roped_queue *queue,
                                           struct roped_error *err)
 {
+    constexpr bool kHasGate = K::kPair == GATE_THEN_NORM || K::kPair == NORM_THEN_GATE;
+    constexpr bool kHalves =
+        kVectors == 2 &&
+        (kThreads == 1024 || (kHasGate && kThreads >= 32 && sizeof(typename K::T) == 2));
+    constexpr bool kMayKeep = kThreads >= 128;
     using few = pair_config<K, kThreads, kVectors, false>;
-    using many = gathered<few, pair_config<K, kThreads / 2, kVectors * 2, false, 2>>;
-    using kept = gathered<pair_config<K, kThreads, kVectors, (kThreads >= 128)>,
-                          pair_config<K, kThreads / 2, kVectors * 2, true, 2>>;
+    constexpr int kShares = kHalves ? 2 : 1;
+    using many = pair_config<K, kThreads / kShares, kVectors * kShares, false, kShares>;
+    using kept = pair_config<K, kThreads / kShares, kVectors * kShares, kMayKeep, kShares>;
     struct norm_args *norm = &args->norm;
     const int64_t bytes =
         (K::kAdds ? 3 : 2) * norm->n_rows * norm->hidden * (int64_t)sizeof(typename K::T);
-    const int64_t n_blocks = blocks_of(norm->n_rows, few::kGroups);
     norm->n_vectors = (int32_t)(norm->hidden / K::kVec);
-    if (kThreads >= 128 && passes_l2(bytes, queue))
-        return start(queue, pair_kernel<K, kept>, block_of<kept>(norm), n_blocks, dim3(), *args,
-                     err);
+    if (kMayKeep && passes_l2(bytes, queue))
+        return start(queue, pair_kernel<K, kept>, block_of<kept>(norm),
+                     blocks_of(norm->n_rows, kept::kGroups), dim3(), *args, err);
     if (has_many_rows(norm, queue))
-        return start(queue, pair_kernel<K, many>, block_of<many>(norm), n_blocks, dim3(), *args,
-                     err);
+        return start(queue, pair_kernel<K, many>, block_of<many>(norm),
+                     blocks_of(norm->n_rows, many::kGroups), dim3(), *args, err);
+    const int64_t n_blocks = blocks_of(norm->n_rows, few::kGroups);
     int parts = few::kMayPart ? parts_of_row<K>(norm, (int)block_of<few>(norm).x) : 1;
     return start(queue, pair_kernel<K, few>, block_of<few>(norm), n_blocks, dim3(1, parts), *args,
                  err);

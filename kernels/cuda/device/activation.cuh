@@ -21,41 +21,57 @@ __device__ __forceinline__ float reciprocal_of(float x)
     return y;
 }
 
-// e^z = e * scale. Where e^z leaves float32's normal range a number times it may not have: what it
-// is multiplied by comes between.
-struct exponential {
-    float e, scale;
-};
+constexpr float kLeastExponent = -200.0f; // where e is 0
+constexpr float kOfExponential = 0x1p-32f;
 
-constexpr float kLeastExponent = -200.0f; // where e is 0: below -153, and 2^96 * e^-153 is 0 too
-
-// Of z + rest, z from the least to 0.
-__device__ __forceinline__ exponential exponential_of(float z, float rest)
+// e^(z + rest) / kOfExponential, z from the least to 0: normal also where e^z times a number is
+// still something in float32, and e^z by itself is not. The power of two is a multiple of 2^-12,
+// what is left of z a factor close to 1, and all sums but that one are exact.
+__device__ __forceinline__ float exponential_of(float z, float rest = -0.0f)
 {
-    float t = __fmul_rn(z, 0x1.715476p+0f); // and no part of the sum below
-    float lost = fmaf(t, 0x1.05c610p-29f, fmaf(t, -0x1.62e430p-1f, z)) + rest;
-    bool is_small = t < -100.0f; // the sum below is exact
-    float e = exp2_of(is_small ? t + 96.0f : t);
-    return {fmaf(e, lost, e), is_small ? 0x1p-96f : 1.0f};
+    float t = fmaf(z, 0x1.715476p+0f, 3072.0f), power = t - 3072.0f;
+    float lost = fmaf(power, 0x1.05c610p-29f, fmaf(power, -0x1.62e430p-1f, z)) + rest;
+    float e = exp2_of(t - 3040.0f);
+    return fmaf(e, lost, e);
 }
 
-// m * sigmoid(z) for z = -|z| where that is low, |z| else; m has its sign, or is 1. NaN where m is.
+// 1 / (1 + e^z)
+__device__ __forceinline__ float reciprocal_beside(float e)
+{
+    return reciprocal_of(fmaf(e, kOfExponential, 1.0f));
+}
+
+// m * sigmoid(z) for z = -|z| where that is low, |z| else; m has its sign. NaN where m is.
 __device__ __forceinline__ float times_sigmoid(float m, bool is_low, float z, float rest)
 {
-    exponential e = exponential_of(z, rest);
-    float low = fmaxf(m, -FLT_MAX) * e.e * e.scale;
-    return (is_low ? low : m) * reciprocal_of(fmaf(e.e, e.scale, 1.0f));
+    float e = exponential_of(z, rest);
+    float low = fmaxf(m, -FLT_MAX) * e * kOfExponential;
+    return (is_low ? low : m) * reciprocal_beside(e);
 }
 
+// The larger; NaN stays.
+__device__ __forceinline__ float at_least(float least, float x)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    float y;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(least));
+    return y;
+#else
+    return x < least ? least : x;
+#endif
+}
+
+// The larger of x and -|x| * e^-|x| is x where that is above 0, the other one below.
 __device__ __forceinline__ float silu(float x)
 {
-    return times_sigmoid(x, x < 0.0f, fmaxf(-fabsf(x), kLeastExponent), 0.0f);
+    float z = fmaxf(-fabsf(x), kLeastExponent), e = exponential_of(z);
+    return at_least(z * e * kOfExponential, x) * reciprocal_beside(e);
 }
 
 __device__ __forceinline__ float sigmoid(float x)
 {
-    float one = isnan(x) ? x : 1.0f;
-    return times_sigmoid(one, x < 0.0f, fmaxf(-fabsf(x), kLeastExponent), 0.0f);
+    float e = exponential_of(at_least(kLeastExponent, -fabsf(x)));
+    return (x < 0.0f ? e * kOfExponential : 1.0f) * reciprocal_beside(e);
 }
 
 // x * sigmoid(alpha * x)
@@ -68,11 +84,7 @@ __device__ __forceinline__ float quick_gelu(float x, float alpha)
 
 // Phi(-a) = e^(-a^2 / 2) * erfcx(y) / 2 with y = a / sqrt(2), and (1 + 2 y) * erfcx(y) - 1 is a
 // polynomial of 1.4 - 4.8 / (y + 2), to 1e-8 for y up to 10.
-struct normal_tail {
-    float p;       // p * e.scale is Phi(-a),
-    exponential e; // and e is e^(-a^2 / 2)
-};
-
+//
 // erfcx(a / sqrt(2)) / 2
 __device__ __forceinline__ float half_erfcx(float a)
 {
@@ -92,19 +104,13 @@ __device__ __forceinline__ float half_erfcx(float a)
     return fmaf(0.5f, w, 0.5f) * reciprocal_of(fmaf(2.0f, y, 1.0f));
 }
 
-__device__ __forceinline__ normal_tail normal_tail_of(float x)
-{
-    float a = fminf(fabsf(x), 20.0f), square = a * a;
-    exponential e = exponential_of(-0.5f * square, -0.5f * fmaf(a, a, -square));
-    return {half_erfcx(a) * e.e, e};
-}
-
 // x * Phi(x)
 __device__ __forceinline__ float gelu(float x)
 {
-    normal_tail tail = normal_tail_of(x);
-    float below = fmaxf(x, -FLT_MAX) * tail.p * tail.e.scale;
-    return x < 0.0f ? below : x * (1.0f - tail.p * tail.e.scale);
+    float a = fminf(fabsf(x), 20.0f), square = a * a;
+    float tail = half_erfcx(a) * exponential_of(-0.5f * square, -0.5f * fmaf(a, a, -square));
+    float below = fmaxf(x, -FLT_MAX) * tail * kOfExponential;
+    return x < 0.0f ? below : x * fmaf(-tail, kOfExponential, 1.0f);
 }
 
 // x * (1 + tanh(u)) / 2 = x * sigmoid(2 u), 2 u = x * (c + d * x^2): a value and what it loses.
@@ -187,18 +193,6 @@ __device__ __forceinline__ void activate(int activation, float alpha, float (&x)
 // An activation and its slope have the same exponential. e^z is a square here: nothing leaves
 // float32's normal range until the last product, without a choice between scales. That doubles what
 // the hardware's exp2 is off, and 1e-6 still holds.
-
-// The larger; NaN stays.
-__device__ __forceinline__ float at_least(float least, float x)
-{
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    float y;
-    asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(least));
-    return y;
-#else
-    return x < least ? least : x;
-#endif
-}
 
 // As within, but NaN stays.
 __device__ __forceinline__ float clamped(float most, float x)

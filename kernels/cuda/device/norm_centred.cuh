@@ -14,7 +14,7 @@
 //
 // The order of the sums follows from the width alone: element e belongs to vector e / kVec, vector
 // v to thread v % threads, which adds its own in four sums, in order; then a butterfly adds a
-// warp's threads, and another one the warps.
+// warp's threads, and another one the warps. A thread may do the work of two, and sums as they do.
 #pragma once
 
 #include "cuda/device/norm_row.cuh"
@@ -23,73 +23,146 @@
 
 // kRowVectors: of a thread. kIsNarrow: a row takes up to a warp, or a part of one. kPlain: all
 // addresses are multiples of 16 bytes, and weights have x's type. kKeep: what is read stays in L2
-// (device/vector.cuh).
-template <typename K, int kRowVectors, bool kIsNarrow, bool kPlain, bool kKeep = false>
+// (device/vector.cuh). kRowShares: as how many threads each of them sums.
+template <typename K, int kRowVectors, bool kIsNarrow, bool kPlain, bool kKeep = false,
+          int kRowShares = 1>
 struct centred_config {
     static constexpr int kVectors = kRowVectors;
+    static constexpr int kShares = kRowShares;
     static constexpr bool kIsBlock = !kIsNarrow;
     static constexpr bool kIsPlain = kPlain;
     static constexpr bool kKeeps = kKeep;
-    static constexpr bool kHoldsFloats = kVectors <= 2 || (K::kAdds && !K::kRoundsSum);
-    static constexpr bool kStartsWeights = kPlain && kVectors <= 2;
+    static constexpr bool kIsShort = kVectors / kShares <= 2;
+    static constexpr bool kHoldsFloats = kIsShort || (K::kAdds && !K::kRoundsSum);
+    static constexpr bool kStartsWeights = kPlain && kIsShort;
     // two blocks on a multiprocessor of 576 threads, which a row of 18,432 of 16 bits takes
-    static constexpr int kRegisters = kVectors <= 4 ? 56 : 64;
+    static constexpr int kRegisters = kShares == 2 ? 96 : kVectors <= 4 ? 56 : 64;
+};
+// ------------------------------------------------------------------------------------ places
+
+// The threads of a row: whole warps, which are a block, or a power of two up to 32. A thread may
+// have the shares of two that are a block apart; the last ones have one, where warps are odd.
+template <bool kInBlock, int kRowShares = 1>
+struct row_threads {
+    static constexpr bool kIsBlock = kInBlock;
+    static constexpr int kShares = kRowShares;
+    int threads, thread; // shares, and the number of the first of this thread's
+
+    __device__ __forceinline__ int lanes() const
+    {
+        return kIsBlock ? 32 : threads;
+    }
+    // The number of a share.
+    __device__ __forceinline__ int as(int share) const
+    {
+        return kShares == 1 ? thread : thread + share * (int)blockDim.x;
+    }
+    __device__ __forceinline__ bool has(int share) const
+    {
+        return kShares == 1 || share == 0 || as(share) < threads;
+    }
+    // The warp of shares that a lane finds the sum of: of two, those in the lane's half.
+    __device__ __forceinline__ int warp() const
+    {
+        return as(kShares == 2 && (thread & 16)) / 32;
+    }
+    // Elements of the row that it holds.
+    __device__ __forceinline__ int held_by_warp(int64_t hidden, int vec) const
+    {
+        int64_t n = 0, step = threads * vec, width = lanes() * vec;
+        for (int64_t left = hidden - warp() * width; left > 0; left -= step)
+            n += left < width ? left : width;
+        return (int)n;
+    }
+};
+
+// Where a thread's vectors of a row are. Those of two shares are of either in turn.
+template <int kShares>
+struct centred_place {
+    int64_t row;
+    int left;      // elements from vector 0 to the row's end; 0 or below: none, or no row
+    int left_next; // the same from the second share's first
+    int step;      // elements from one vector of a share to the next
+
+    __device__ __forceinline__ int at(int v, int vec) const
+    {
+        return v / kShares * step + v % kShares * (int)blockDim.x * vec;
+    }
+    __device__ __forceinline__ int left_at(int v) const
+    {
+        return (v % kShares ? left_next : left) - v / kShares * step;
+    }
+    __device__ __forceinline__ int bytes(int v, int size) const
+    {
+        return min(16, left_at(v) * size);
+    }
 };
 
 // ------------------------------------------------------------------------------------ sums
 
 // A thread's vectors of a row, in registers. f takes each, and how many elements of the row are
 // left at it. What was unpacked is not kept for the next time, where registers hold it as it came.
+// Where it has the shares of two threads, its vectors are of either in turn.
 template <typename K, typename C>
 struct held_row {
+    static constexpr int kShares = C::kShares;
     static constexpr bool kIsWhole = C::kIsPlain; // vectors are, or are not there at all
     row_values<K, C> &values;
-    int left; // elements from vector 0 of the thread to the row's end
-    int step; // from a vector to the next
+    const centred_place<kShares> &place;
 
     template <typename F>
-    __device__ __forceinline__ void for_each(const F &f) const
+    __device__ __forceinline__ void for_each(int share, const F &f) const
     {
 #pragma unroll
-        for (int v = 0; v < C::kVectors; v++) {
+        for (int v = share; v < C::kVectors; v += kShares) {
             float z[K::kVec];
             values.template get<false>(v, z);
-            f(z, left - v * step);
+            f(z, place.left_at(v));
         }
-        values.forget();
+        if (share == kShares - 1)
+            values.forget();
     }
 };
 
 // The same in memory.
-template <typename K>
+template <typename K, typename Threads>
 struct read_row {
+    static constexpr int kShares = Threads::kShares;
     static constexpr bool kIsWhole = false;
     const norm_args &args;
-    row_source<K> source; // of vector 0
-    int64_t left;
-    int step;
+    const row_source<K> &source; // of the row
+    const Threads &group;
+    int64_t end; // of its elements, 0 where there is no row
 
+    // f(first element, elements left) of a share's vectors.
     template <typename F>
-    __device__ __forceinline__ void for_each(const F &f) const
+    __device__ __forceinline__ void for_each_vector(int share, const F &f) const
+    {
+        const int step = group.threads * K::kVec;
+#pragma unroll 1
+        for (int64_t i = group.as(share) * K::kVec; i < (group.has(share) ? end : 0); i += step)
+            f(i, end - i);
+    }
+    template <typename F>
+    __device__ __forceinline__ void for_each(int share, const F &f) const
     {
         raw_row<K, 1> raw;
-#pragma unroll 1
-        for (int64_t i = 0; i < left; i += step) {
+        for_each_vector(share, [&](int64_t i, int64_t left) {
             float z[K::kVec];
-            load_into<K, false>(raw, 0, source, i, left - i);
+            load_into<K, false>(raw, 0, source, i, left);
             unpack_sum<K>(args, raw, 0, z);
             round_stored<K>(args, z);
-            f(z, left - i < K::kVec ? (int)(left - i) : K::kVec);
-        }
+            f(z, left < K::kVec ? (int)left : K::kVec);
+        });
     }
 };
 
 // A thread's share of the sum; elements that do not count are 0.
 template <typename Acc, typename Row>
-__device__ __forceinline__ Acc share_of_sum(const Row &row)
+__device__ __forceinline__ Acc share_of_sum(const Row &row, int share)
 {
     Acc part[4] = {};
-    row.for_each([&](const auto &z, int) {
+    row.for_each(share, [&](const auto &z, int) {
         constexpr int n = sizeof z / sizeof z[0];
 #pragma unroll
         for (int i = 0; i < n; i++)
@@ -100,11 +173,11 @@ __device__ __forceinline__ Acc share_of_sum(const Row &row)
 
 // Of the distances from mean, and of their squares.
 template <typename Acc, typename Row>
-__device__ __forceinline__ two_sums<Acc> share_about(const Row &row, float mean)
+__device__ __forceinline__ two_sums<Acc> share_about(const Row &row, int share, float mean)
 {
     Acc sum[4] = {};
     square_sums<Acc> squares;
-    row.for_each([&](const auto &z, int left) {
+    row.for_each(share, [&](const auto &z, int left) {
         constexpr int n = sizeof z / sizeof z[0];
         float from = left > 0 ? mean : 0.0f; // zeros that are not the row's are at no distance
 #pragma unroll
@@ -128,24 +201,15 @@ __device__ __forceinline__ Acc sum_over(Acc x, int lanes)
     return x;
 }
 
-// The threads of a row: whole warps, which are a block, or a power of two up to 32.
-template <bool kIsBlock>
-struct row_threads {
-    int threads, thread;
-
-    __device__ __forceinline__ int lanes() const
-    {
-        return kIsBlock ? 32 : threads;
-    }
-    // Elements of the row that the warp holds.
-    __device__ __forceinline__ int held_by_warp(int64_t hidden, int vec) const
-    {
-        int64_t n = 0, step = threads * vec, width = lanes() * vec;
-        for (int64_t left = hidden - thread / 32 * width; left > 0; left -= step)
-            n += left < width ? left : width;
-        return (int)n;
-    }
-};
+// Of two shares in each lane of a warp: that of the first in the lower half, of the second in the
+// upper one.
+template <typename Acc>
+__device__ __forceinline__ Acc sum_of_shares(const Acc &first, const Acc &second)
+{
+    const bool is_upper = threadIdx.x & 16;
+    const Acc mine = is_upper ? second : first, other = is_upper ? first : second;
+    return sum_over(mine + exchange(other, 16), 16);
+}
 
 // What a warp knows of its part of a row.
 template <typename Acc>
@@ -157,16 +221,16 @@ struct warp_sums {
 
 // About the mean of the first warp, with the same bits in every thread. together: 32 places that
 // nobody reads any more.
-template <typename Acc>
-__device__ __forceinline__ two_sums<Acc> sums_of_warps(const row_threads<true> &group,
+template <int kShares, typename Acc>
+__device__ __forceinline__ two_sums<Acc> sums_of_warps(const row_threads<true, kShares> &group,
                                                        const warp_sums<Acc> &mine,
                                                        warp_sums<Acc> *together, float &mean)
 {
     int n_warps = group.threads / 32, lane = group.thread & 31;
     int lanes = n_warps == 1 ? 1 : 2 << (31 - __clz(n_warps - 1));
     int other = lane & (lanes - 1);
-    if (lane == 0)
-        together[group.thread / 32] = mine;
+    if (lane % (32 / kShares) == 0 && (kShares == 1 || group.warp() < n_warps))
+        together[group.warp()] = mine;
     __syncthreads();
     mean = together[0].mean;
     two_sums<Acc> sums = {};
@@ -212,18 +276,27 @@ __device__ __forceinline__ row_scale scale_about(const norm_args &args, float me
                         (float)rsqrt((variance < 0 ? 0.0 : variance) + (double)args.eps));
 }
 
-// n: elements that the warp holds.
-template <typename Acc, typename Row, bool kIsBlock>
+// n: elements that the warp holds; of two shares, those of the lane's half of it.
+template <typename Acc, typename Row, typename Threads>
 __device__ __forceinline__ row_scale centre(const norm_args &args, const Row &row,
-                                            const row_threads<kIsBlock> &group, int n,
-                                            bool &is_done)
+                                            const Threads &group, int n, bool &is_done)
 {
     warp_sums<Acc> mine;
     mine.n = (float)n;
-    Acc sum = sum_over(share_of_sum<Acc>(row), group.lanes());
-    mine.mean = (float)(sum * (Acc)__fdividef(1.0f, mine.n));
-    mine.about = sum_over(share_about<Acc>(row, mine.mean), group.lanes());
-    if constexpr (kIsBlock) {
+    Acc inverse = (Acc)__fdividef(1.0f, mine.n);
+    if constexpr (Threads::kShares == 2) {
+        Acc sum = sum_of_shares(share_of_sum<Acc>(row, 0), share_of_sum<Acc>(row, 1));
+        mine.mean = (float)(sum * inverse);
+        float other = exchange(mine.mean, 16);
+        const bool is_upper = group.thread & 16;
+        mine.about = sum_of_shares(share_about<Acc>(row, 0, is_upper ? other : mine.mean),
+                                   share_about<Acc>(row, 1, is_upper ? mine.mean : other));
+    } else {
+        Acc sum = sum_over(share_of_sum<Acc>(row, 0), group.lanes());
+        mine.mean = (float)(sum * inverse);
+        mine.about = sum_over(share_about<Acc>(row, 0, mine.mean), group.lanes());
+    }
+    if constexpr (Threads::kIsBlock) {
         __shared__ warp_sums<Acc> together[32];
         mine.about = sums_of_warps(group, mine, together, mine.mean);
     }
@@ -232,22 +305,10 @@ __device__ __forceinline__ row_scale centre(const norm_args &args, const Row &ro
 
 // ------------------------------------------------------------------------------------ rows
 
-// Where a thread's vectors of a row are.
-struct centred_place {
-    int64_t row;
-    int left; // elements from vector 0 to the row's end; 0 or below: none, or no row
-    int step; // elements from one vector to the next
-
-    __device__ __forceinline__ int bytes(int v, int size) const
-    {
-        return min(16, (left - v * step) * size);
-    }
-};
-
 // Vectors at any address, two at a time: more would leave no registers.
 template <typename T, int kVectors>
 __device__ __forceinline__ void load_shifted(const char *from, const char *end,
-                                             const centred_place &place, uint4 (&raw)[kVectors])
+                                             const centred_place<1> &place, uint4 (&raw)[kVectors])
 {
 #pragma unroll
     for (int v = 0; v < kVectors; v += 2) {
@@ -263,16 +324,28 @@ __device__ __forceinline__ void load_shifted(const char *from, const char *end,
 }
 
 template <typename K, typename C>
-__device__ __forceinline__ void load_row(const norm_args &args, const centred_place &place,
-                                         const row_source<K> &source, raw_row<K, C::kVectors> &raw)
+__device__ __forceinline__ void
+load_row(const norm_args &args, const centred_place<C::kShares> &place, const row_source<K> &source,
+         uint64_t policy, raw_row<K, C::kVectors> &raw)
 {
     using T = typename K::T;
     if constexpr (C::kIsPlain) {
+        auto load = [&](const char *from) { return load_16_by<C::kKeeps>(policy, from); };
 #pragma unroll
         for (int v = 0; v < C::kVectors; v++) {
+            const int at = place.at(v, K::kVec) * (int)sizeof(T);
             clear<K>(raw, v);
-            if (v * place.step < place.left)
-                load_into<K, true, C::kKeeps>(raw, v, source, v * place.step, K::kVec);
+            if constexpr (C::kShares == 1) {
+                if (v * place.step < place.left)
+                    load_into<K, true, C::kKeeps>(raw, v, source, v * place.step, K::kVec);
+            } else if (place.left_at(v) > 0) {
+                raw.x[v] = load(source.x + at);
+                if constexpr (K::kAdds)
+                    raw.residual[v] = load(source.residual + at);
+                if constexpr (K::kHasTerms)
+                    if (source.addend)
+                        raw.addend[v] = load(source.addend + at);
+            }
         }
     } else {
         load_shifted<T>(source.x, args.x_end, place, raw.x);
@@ -281,8 +354,9 @@ __device__ __forceinline__ void load_row(const norm_args &args, const centred_pl
     }
 }
 
-// Weights, or biases, of a thread's vectors. Where all addresses are plain, loads start before what
-// needs them: all with those of the row, or one vector ahead.
+// Weights, or biases, of a thread's vectors; where there are none, absent, as it is packed. Where
+// all addresses are plain, loads start before what needs them: all with those of the row, or one
+// vector ahead.
 template <typename K, typename C>
 struct centred_gains {
     static constexpr int kAhead = C::kStartsWeights ? C::kVectors : 1;
@@ -295,30 +369,36 @@ struct centred_gains {
         : args(norm), weights(from), absent(none)
     {
     }
-    __device__ __forceinline__ void start(int v, int threads, int thread,
-                                          const centred_place &place)
+    // of vector v of a thread, at element at of the row
+    __device__ __forceinline__ void start(int v, int at, const centred_place<C::kShares> &place,
+                                          uint64_t policy)
     {
         if constexpr (C::kIsPlain) {
             float all[K::kVec];
 #pragma unroll
             for (float &one : all)
                 one = absent;
-            const char *from = static_cast<const char *>(weights) + (v * threads + thread) * 16;
             uint4 &raw = started[v % kAhead];
             raw = pack<typename K::T>(all);
-            if (weights && v * place.step < place.left)
-                raw = C::kKeeps ? load_16_to_keep(from) : load_16(from);
+            if (weights && place.left_at(v) > 0)
+                raw = C::kShares == 2 ? load_16_by<C::kKeeps>(policy, from(at))
+                      : C::kKeeps     ? load_16_to_keep(from(at))
+                                      : load_16(from(at));
         }
     }
-    __device__ __forceinline__ void get(int v, int threads, int thread, const centred_place &place,
+    __device__ __forceinline__ void get(int v, int at, const centred_place<C::kShares> &place,
                                         float (&gain)[K::kVec]) const
     {
         using T = typename K::T;
         if constexpr (C::kIsPlain)
             unpack<T>(started[v % kAhead], gain);
         else
-            any_weights<T, false>(args, v * place.step < place.left ? weights : nullptr, absent,
-                                  v * threads + thread, gain);
+            any_weights<T, false>(args, place.left_at(v) > 0 ? weights : nullptr, absent,
+                                  at / K::kVec, gain);
+    }
+    __device__ __forceinline__ const char *from(int at) const
+    {
+        return static_cast<const char *>(weights) + at * (int)sizeof(typename K::T);
     }
 };
 
@@ -363,43 +443,54 @@ __device__ __forceinline__ const void *weights_of(const norm_args &args, const v
 // All of a row that is read again, for sums in double, and for its result. Several rows may share a
 // warp, and all of its lanes take part in a sum: one that is done has found its scale, and keeps
 // it.
-template <typename K, bool kIsBlock>
-__device__ __forceinline__ void centre_again(const norm_args &args, int64_t row,
-                                             const row_threads<kIsBlock> &group, bool is_done,
-                                             row_scale found)
+template <typename K, typename Threads>
+__device__ __forceinline__ void write_again(const norm_args &args, int64_t row,
+                                            const read_row<K, Threads> &values,
+                                            const row_scale &scale)
 {
     using T = typename K::T;
-    int step = group.threads * K::kVec, n = group.held_by_warp(args.hidden, K::kVec);
-    int64_t first = group.thread * K::kVec, left = row < args.n_rows ? args.hidden - first : 0;
-    row_source<K> source(args, row_at<K>(args, row, args.x_pitch) + first,
-                         K::kAdds ? row * args.residual_pitch + first : 0,
-                         K::kHasTerms ? row * args.addend_pitch + first : 0);
+    for (int share = 0; share < Threads::kShares; share++)
+        values.for_each_vector(share, [&](int64_t i, int64_t left) {
+            raw_row<K, 1> raw;
+            float y[K::kVec], gain[K::kVec], bias[K::kVec];
+            load_into<K, false>(raw, 0, values.source, i, left);
+            unpack_sum<K>(args, raw, 0, y);
+            store_sum<K, false>(args, row * args.residual_out_pitch + i, left, y);
+            round_stored<K>(args, y);
+            any_weights<T, false>(args, weights_of<K>(args, args.weight, row), 1.0f, i / K::kVec,
+                                  gain);
+            any_weights<T, false>(args, weights_of<K>(args, args.bias, row), 0.0f, i / K::kVec,
+                                  bias);
+            add_bias(args, gain);
+            finish_any<K>(args, gain, bias, scale, y);
+            store_result<K, false>(args, row_at<K>(args, row, args.y_pitch) + i, left, y);
+        });
+}
+
+template <typename K>
+__device__ __forceinline__ row_source<K> source_of(const norm_args &args, int64_t row)
+{
+    return {args, row_at<K>(args, row, args.x_pitch), K::kAdds ? row * args.residual_pitch : 0,
+            K::kHasTerms ? row * args.addend_pitch : 0};
+}
+
+template <typename K, typename Threads>
+__device__ __forceinline__ void centre_again(const norm_args &args, int64_t row,
+                                             const Threads &group, bool is_done, row_scale found)
+{
+    const row_source<K> source = source_of<K>(args, row);
+    const read_row<K, Threads> values{args, source, group, row < args.n_rows ? args.hidden : 0};
     bool is_exact;
     row_scale exact =
-        centre<double>(args, read_row<K>{args, source, left, step}, group, n, is_exact);
-    row_scale scale = is_done ? found : exact;
-    for (int64_t i = 0; i < left; i += step) {
-        raw_row<K, 1> raw;
-        float y[K::kVec], gain[K::kVec], bias[K::kVec];
-        int64_t vector = (first + i) / K::kVec, n_left = left - i;
-        load_into<K, false>(raw, 0, source, i, n_left);
-        unpack_sum<K>(args, raw, 0, y);
-        store_sum<K, false>(args, row * args.residual_out_pitch + first + i, n_left, y);
-        round_stored<K>(args, y);
-        any_weights<T, false>(args, weights_of<K>(args, args.weight, row), 1.0f, vector, gain);
-        any_weights<T, false>(args, weights_of<K>(args, args.bias, row), 0.0f, vector, bias);
-        add_bias(args, gain);
-        finish_any<K>(args, gain, bias, scale, y);
-        store_result<K, false>(args, row_at<K>(args, row, args.y_pitch) + first + i, n_left, y);
-    }
+        centre<double>(args, values, group, group.held_by_warp(args.hidden, K::kVec), is_exact);
+    write_again(args, row, values, is_done ? found : exact);
 }
 
 // Out of line, and nothing is left to do behind it: the instructions of a row that is good follow
 // each other, and no register waits for the call.
-template <typename K, bool kIsBlock>
-__device__ __noinline__ void call_centre_again(const norm_args &args, int64_t row,
-                                               row_threads<kIsBlock> group, bool is_done,
-                                               row_scale found)
+template <typename K, typename Threads>
+__device__ __noinline__ void call_centre_again(const norm_args &args, int64_t row, Threads group,
+                                               bool is_done, row_scale found)
 {
     centre_again<K>(args, row, group, is_done, found);
 }
@@ -415,120 +506,23 @@ __global__ void __launch_bounds__(1024)
                     {});
 }
 
-// blockDim.x threads a row, blockDim.y rows a block: one where they are whole warps.
-template <typename K, typename C>
-__global__ void __maxnreg__(C::kRegisters)
-    centred_kernel(const __grid_constant__ struct norm_args args)
-{
-    using T = typename K::T;
-    constexpr int kVectors = C::kVectors;
-    row_threads<C::kIsBlock> group{(int)blockDim.x, (int)threadIdx.x};
-    centred_place place;
-    raw_row<K, kVectors> raw;
-    row_values<K, C> values;
-    place.row = blockIdx.x;
-    if constexpr (!C::kIsBlock)
-        place.row = place.row * blockDim.y + threadIdx.y;
-    place.step = group.threads * K::kVec;
-    int first = group.thread * K::kVec;
-    place.left = place.row < args.n_rows ? (int)args.hidden - first : 0;
-    int n = group.held_by_warp(args.hidden, K::kVec);
-    row_source<K> source(args, row_at<K>(args, place.row, args.x_pitch) + first,
-                         K::kAdds ? place.row * args.residual_pitch + first : 0,
-                         K::kHasTerms ? place.row * args.addend_pitch + first : 0);
-    centred_gains<K, C> gains(args, weights_of<K>(args, args.weight, place.row), 1.0f);
-    centred_gains<K, C> biases(args, weights_of<K>(args, args.bias, place.row), 0.0f);
-    source.find_now();
-    // what is read of the parameters before is in a cache behind the wait
-    finish_before_wait(source.x, n, gains.weights, biases.weights, args.y, args.residual_out,
-                       (int)(args.y_pitch >> 32), (int)(args.residual_out_pitch >> 32),
-                       args.rounds_product);
-    wait_for_previous();
-    let_next_start();
-    load_row<K, C>(args, place, source, raw);
-#pragma unroll
-    for (int v = 0; v < gains.kAhead; v++) {
-        gains.start(v, group.threads, group.thread, place);
-        biases.start(v, group.threads, group.thread, place);
-    }
-    values.take(args, raw);
-    auto store_sum_of = [&](int v) {
-        float z[K::kVec];
-        int at = first + v * place.step;
-        values.template get<true>(v, z);
-        put_vector<T, C::kIsPlain>(static_cast<T *>(args.residual_out) +
-                                       place.row * args.residual_out_pitch + at,
-                                   group.threads, group.thread, place.left - v * place.step, z);
-    };
-    // a row that may be read again needs what it has replaced, and so do neighbours of one that is
-    // shifted
-    const bool stores_early = K::kAdds && C::kIsPlain && kVectors <= 2 && args.stores_early;
-    if constexpr (K::kAdds && C::kIsPlain && kVectors <= 2)
-        for (int v = 0; v < kVectors && stores_early; v++)
-            store_sum_of(v);
-    bool is_done;
-    held_row<K, C> held{values, place.left, place.step};
-    row_scale scale = centre<float>(args, held, group, n, is_done);
-    if (C::kIsBlock ? !is_done : !__all_sync(0xFFFFFFFFu, is_done)) {
-        call_centre_again<K>(args, place.row, group, is_done, scale);
-        return;
-    }
-#pragma unroll
-    for (int v = 0; v < kVectors; v++) {
-        float y[K::kVec], gain[K::kVec], bias[K::kVec];
-        int left = place.left - v * place.step, at = first + v * place.step;
-        values.template get<true>(v, y);
-        if (K::kAdds && !stores_early)
-            store_sum_of(v);
-        gains.get(v, group.threads, group.thread, place, gain);
-        biases.get(v, group.threads, group.thread, place, bias);
-        if (gains.kAhead < kVectors && v + 1 < kVectors) {
-            gains.start(v + 1, group.threads, group.thread, place);
-            biases.start(v + 1, group.threads, group.thread, place);
-        }
-        add_bias(args, gain);
-        finish_any<K>(args, gain, bias, scale, y);
-        put_vector<T, C::kIsPlain>(static_cast<T *>(args.y) +
-                                       row_at<K>(args, place.row, args.y_pitch) + at,
-                                   group.threads, group.thread, left, y);
-    }
-}
-
 // A row that no registers hold. Sums of terms at any address, and heads, which are rare, by as many
 // threads as a row in registers has: in the same order, so with the bits that the norm of the
 // stored sum has where every step is rounded. A thread reads the elements that it writes, and no
 // others: a result may take an input's place.
-template <typename K, bool kIsBlock>
+template <typename K, typename Threads>
 __device__ __forceinline__ void centre_in_memory(const norm_args &args, int64_t row,
-                                                 const row_threads<kIsBlock> &group)
+                                                 const Threads &group)
 {
-    using T = typename K::T;
-    int step = group.threads * K::kVec, n = group.held_by_warp(args.hidden, K::kVec);
-    int64_t first = group.thread * K::kVec, left = row < args.n_rows ? args.hidden - first : 0;
-    row_source<K> source(args, row_at<K>(args, row, args.x_pitch) + first,
-                         K::kAdds ? row * args.residual_pitch + first : 0,
-                         K::kHasTerms ? row * args.addend_pitch + first : 0);
+    const row_source<K> source = source_of<K>(args, row);
+    const read_row<K, Threads> values{args, source, group, row < args.n_rows ? args.hidden : 0};
     bool is_done;
-    row_scale scale = centre<float>(args, read_row<K>{args, source, left, step}, group, n, is_done);
-    if (kIsBlock ? !is_done : !__all_sync(0xFFFFFFFFu, is_done)) {
+    row_scale scale =
+        centre<float>(args, values, group, group.held_by_warp(args.hidden, K::kVec), is_done);
+    if (Threads::kIsBlock ? !is_done : !__all_sync(0xFFFFFFFFu, is_done))
         call_centre_again<K>(args, row, group, is_done, scale);
-        return;
-    }
-#pragma unroll 1
-    for (int64_t i = 0; i < left; i += step) {
-        raw_row<K, 1> raw;
-        float y[K::kVec], gain[K::kVec], bias[K::kVec];
-        int64_t vector = (first + i) / K::kVec, n_left = left - i;
-        load_into<K, false>(raw, 0, source, i, n_left);
-        unpack_sum<K>(args, raw, 0, y);
-        store_sum<K, false>(args, row * args.residual_out_pitch + first + i, n_left, y);
-        round_stored<K>(args, y);
-        any_weights<T, false>(args, weights_of<K>(args, args.weight, row), 1.0f, vector, gain);
-        any_weights<T, false>(args, weights_of<K>(args, args.bias, row), 0.0f, vector, bias);
-        add_bias(args, gain);
-        finish_any<K>(args, gain, bias, scale, y);
-        store_result<K, false>(args, row_at<K>(args, row, args.y_pitch) + first + i, n_left, y);
-    }
+    else
+        write_again(args, row, values, scale);
 }
 
 template <typename K, bool kIsBlock>
@@ -554,5 +548,88 @@ __device__ __noinline__ void call_centre_rest(const norm_args &args, int64_t row
         centre_in_memory<K>(args, row, group);
         if (kIsBlock)
             __syncthreads(); // all have read the sums
+    }
+}
+
+// blockDim.x threads a row, blockDim.y rows a block: one where they are whole warps.
+template <typename K, typename C>
+__global__ void __maxnreg__(C::kRegisters)
+    centred_kernel(const __grid_constant__ struct norm_args args)
+{
+    using T = typename K::T;
+    constexpr int kVectors = C::kVectors, kShares = C::kShares;
+    row_threads<C::kIsBlock, kShares> group{kShares == 1 ? (int)blockDim.x : args.n_shares,
+                                            (int)threadIdx.x};
+    centred_place<kShares> place;
+    raw_row<K, kVectors> raw;
+    row_values<K, C> values;
+    place.row = blockIdx.x;
+    if constexpr (!C::kIsBlock)
+        place.row = place.row * blockDim.y + threadIdx.y;
+    place.step = group.threads * K::kVec;
+    int first = group.thread * K::kVec;
+    place.left = place.row < args.n_rows ? (int)args.hidden - first : 0;
+    place.left_next = group.has(1) ? place.left - (int)blockDim.x * K::kVec : 0;
+    int n = group.held_by_warp(args.hidden, K::kVec);
+    const uint64_t policy = policy_to_keep();
+    row_source<K> source(args, row_at<K>(args, place.row, args.x_pitch) + first,
+                         K::kAdds ? place.row * args.residual_pitch + first : 0,
+                         K::kHasTerms ? place.row * args.addend_pitch + first : 0);
+    centred_gains<K, C> gains(args, weights_of<K>(args, args.weight, place.row), 1.0f);
+    centred_gains<K, C> biases(args, weights_of<K>(args, args.bias, place.row), 0.0f);
+    source.find_now();
+    // what is read of the parameters before is in a cache behind the wait
+    finish_before_wait(source.x, n, gains.weights, biases.weights, args.y, args.residual_out,
+                       (int)(args.y_pitch >> 32), (int)(args.residual_out_pitch >> 32),
+                       args.rounds_product);
+    wait_for_previous();
+    let_next_start();
+    load_row<K, C>(args, place, source, policy, raw);
+    auto start_gains = [&](int v) {
+        gains.start(v, first + place.at(v, K::kVec), place, policy);
+        biases.start(v, first + place.at(v, K::kVec), place, policy);
+    };
+#pragma unroll
+    for (int v = 0; v < gains.kAhead; v++)
+        start_gains(v);
+    values.take(args, raw);
+    auto store_sum_of = [&](int v) {
+        float z[K::kVec];
+        int at = first + place.at(v, K::kVec);
+        values.template get<true>(v, z);
+        put_vector<T, C::kIsPlain>(static_cast<T *>(args.residual_out) +
+                                       place.row * args.residual_out_pitch + at,
+                                   group.threads, group.thread, place.left_at(v), z);
+    };
+    // a row that may be read again needs what it has replaced, and so do neighbours of one that is
+    // shifted
+    constexpr bool kMayStoreEarly = K::kAdds && C::kIsPlain && kVectors <= 2;
+    const bool stores_early = kMayStoreEarly && args.stores_early;
+    if constexpr (kMayStoreEarly)
+        for (int v = 0; v < kVectors && stores_early; v++)
+            store_sum_of(v);
+    bool is_done;
+    held_row<K, C> held{values, place};
+    row_scale scale = centre<float>(args, held, group, n, is_done);
+    if (C::kIsBlock ? !is_done : !__all_sync(0xFFFFFFFFu, is_done)) {
+        call_centre_again<K>(args, place.row, group, is_done, scale);
+        return;
+    }
+#pragma unroll
+    for (int v = 0; v < kVectors; v++) {
+        float y[K::kVec], gain[K::kVec], bias[K::kVec];
+        int at = first + place.at(v, K::kVec);
+        values.template get<true>(v, y);
+        if (K::kAdds && !stores_early)
+            store_sum_of(v);
+        gains.get(v, at, place, gain);
+        biases.get(v, at, place, bias);
+        if (gains.kAhead < kVectors && v + 1 < kVectors)
+            start_gains(v + 1);
+        add_bias(args, gain);
+        finish_any<K>(args, gain, bias, scale, y);
+        put_vector<T, C::kIsPlain>(static_cast<T *>(args.y) +
+                                       row_at<K>(args, place.row, args.y_pitch) + at,
+                                   group.threads, group.thread, place.left_at(v), y);
     }
 }

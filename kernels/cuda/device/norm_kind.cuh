@@ -55,6 +55,7 @@ struct norm_args {
     const void *bias;                 // of a centred norm, of weight's type; NULL: 0
     const char *x_end, *residual_end; // device/shifted.cuh
     int32_t stores_early;             // bool, of one: residual_out takes no input's place
+    int32_t n_shares;                 // of a row of one, by half as many threads
     // of a sum of terms
     const void *addend; // or NULL
     int64_t addend_pitch;

@@ -22,7 +22,7 @@ extern __shared__ uint4 narrow_spans[]; // of a block's warps
 // kRowVectors: of a thread.
 template <typename K, int kRowVectors, bool kCentre>
 struct narrow_config {
-    static constexpr int kVectors = kRowVectors;
+    static constexpr int kVectors = kRowVectors, kShares = 1;
     static constexpr bool kIsCentred = kCentre;
     static constexpr bool kIsPlain = false;
     static constexpr bool kHoldsFloats = true;
@@ -333,7 +333,8 @@ __global__ void __launch_bounds__(256, C::kMinBlocks)
         values.take(args, raw);
         if constexpr (C::kIsCentred) {
             bool is_done;
-            const held_row<K, C> held{values, rows.left(0), rows.group.threads * K::kVec};
+            const centred_place<1> place{0, rows.left(0), 0, rows.group.threads * K::kVec};
+            const held_row<K, C> held{values, place};
             scale = centre<float>(args, held, rows.group, n, is_done);
             if (!__all_sync(0xFFFFFFFFu, is_done)) {
                 call_centre_rest<K>(args, rows.row(), rows.group, rows.step());

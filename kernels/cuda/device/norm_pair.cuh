@@ -199,16 +199,24 @@ __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
     gains = compute_now(has_gains ? gains + first * (int)sizeof(T) : source.x);
     part.find_now();
     source.find_now();
+    const uint64_t policy = policy_to_keep();
     finish_before_wait(source.x, source.residual, gains, part.to_read, part.to_write);
     wait_for_previous();
     let_next_start();
-    part.load(source, raw);
+#pragma unroll
+    for (int v = 0; v < kVectors; v++) {
+        const int at = v * part.step() * (int)sizeof(T);
+        clear<K>(raw, v);
+        if (part.reads(v)) {
+            raw.x[v] = load_16_by<C::kKeeps>(policy, source.x + at);
+            if constexpr (K::kAdds)
+                raw.residual[v] = load_16_by<C::kKeeps>(policy, source.residual + at);
+        }
+    }
     auto load_weight = [&](int v) {
         uint4 raw_weight = no_weight<T>();
-        if (has_gains && part.reads(v)) {
-            const char *from = gains + v * part.step() * (int)sizeof(T);
-            raw_weight = C::kKeeps ? load_16_to_keep(from) : load_16(from);
-        }
+        if (has_gains && part.reads(v))
+            raw_weight = load_16_by<C::kKeeps>(policy, gains + v * part.step() * (int)sizeof(T));
         return raw_weight;
     };
     if constexpr (C::kStartsWeight) {

@@ -93,7 +93,8 @@ template <int kThreads, typename Acc, typename F = wait_idly>
 __device__ __forceinline__ Acc sum_in_group(const Acc (&x)[2], Acc *shared, int n_warps,
                                             const F &meanwhile = {})
 {
-    static_assert(kThreads % 32 == 0, "whole warps");
+    if constexpr (kThreads < 32) // as many lanes further on
+        return sum_in_warp<kThreads>(x[0] + x[1], meanwhile);
     bool is_upper = threadIdx.x & 16;
     Acc mine = is_upper ? x[1] : x[0];
     mine += __shfl_xor_sync(0xFFFFFFFFu, is_upper ? x[0] : x[1], 16);

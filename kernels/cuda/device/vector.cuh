@@ -39,6 +39,32 @@ __device__ __forceinline__ uint4 load_16_to_keep(const void *from)
 #endif
 }
 
+// The same by a policy that a kernel makes once: inside of a branch it would make it again for each
+// load, of six instructions.
+__device__ __forceinline__ uint64_t policy_to_keep()
+{
+    uint64_t policy = 0;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+#endif
+    return policy;
+}
+
+template <bool kKeeps>
+__device__ __forceinline__ uint4 load_16_by(uint64_t policy, const void *from)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    if constexpr (kKeeps) {
+        uint4 raw;
+        asm volatile("ld.global.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+                     : "=r"(raw.x), "=r"(raw.y), "=r"(raw.z), "=r"(raw.w)
+                     : "l"(__cvta_generic_to_global(from)), "l"(policy));
+        return raw;
+    }
+#endif
+    return load_16(from);
+}
+
 __device__ __forceinline__ uint2 load_8(const void *from)
 {
     uint2 raw;
