@@ -44,8 +44,17 @@ static bool lists(const char *list, const char *word)
     return at != NULL;
 }
 
+/* Any width, of every order of magnitude as often, and mostly in vectors: which
+ * kernel a row has depends on where its width is between others. */
+static int64_t any_width(struct random_source *source)
+{
+    const int64_t power = (int64_t)8 << random_int(source, 0, 11);
+    const int64_t width = random_int(source, power, 2 * power - 1);
+    return random_once_in(source, 4) ? width : width / 8 * 8;
+}
+
 /* Hidden sizes and heads of models, for which there are kernels of their own,
- * and some beside them. */
+ * some beside them, and any. */
 static int64_t random_width(struct random_source *source)
 {
     static const int64_t widths[] = {64,   128,   192,   256,  512,  576,
@@ -53,6 +62,8 @@ static int64_t random_width(struct random_source *source)
                                      8192, 16384, 32768, 100,  1025, 40000};
     static const int64_t beyond[] = {2056,  5125,   8200,  16392,
                                      65544, 131072, 262147};
+    if (random_once_in(source, 3))
+        return any_width(source);
     if (random_once_in(source, 8))
         return random_pick(source, beyond, sizeof beyond / sizeof *beyond);
     return random_pick(source, widths, sizeof widths / sizeof *widths);

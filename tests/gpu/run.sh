@@ -61,8 +61,10 @@ kernels() {
     step kernels "operators on cuda beside those that they are made of" "$build/tests/test_made_of" cuda
     step kernels "exact results on cuda" "$build/tests/test_exact" cuda
     step kernels "random calls on cuda" "$build/tests/test_calls_in_process" cuda 20000
-    step kernels "slices, strides, many rows on cuda beside whole, packed and small calls" \
-        "$build/tests/test_same_bits" cuda
+    for op in $(ops); do
+        step kernels "$op on cuda: slices, strides, many rows beside whole, packed and small calls" \
+            "$build/tests/test_same_bits" cuda "$op"
+    done
 }
 
 http() {

@@ -1,6 +1,7 @@
 /*
  * test_same_bits.c - a call has the same bits however it is computed, on one
- * backend (argument: cpu or cuda): cut by rows, with strides, in place or not,
+ * backend (arguments: cpu or cuda, and an operator; without it all of them):
+ * cut by rows, with strides, in place or not,
  * its rows among many. Calls are random ones of every operator, made from the
  * descriptors alone; that the bits are right is for the sweeps to say.
  */
@@ -12,6 +13,14 @@
 
 static struct runner runner;
 static struct random_source source = {53};
+static const char *only; /* the operator that is tested, or NULL */
+
+/* The i-th operator where it is tested, else NULL. */
+static const struct roped_op *op_at(int i)
+{
+    const struct roped_op *op = roped_op_at(i);
+    return !only || strcmp(only, op->name) == 0 ? op : NULL;
+}
 
 static const struct runner_options layouts[] = {
     {.gap = 0},
@@ -140,9 +149,9 @@ static struct runner_options random_options(const struct random_call *made)
 TEST(slices_are_the_whole)
 {
     for (int o = 0; o < roped_op_count(); o++) {
-        const struct roped_op *op = roped_op_at(o);
+        const struct roped_op *op = op_at(o);
         int n = check_calls(150), n_cut = 0;
-        for (int i = 0; i < n && op->rows; i++) {
+        for (int i = 0; i < n && op && op->rows; i++) {
             struct random_call made;
             make(&made, op, i % 3 == 0);
             struct runner_options options = random_options(&made);
@@ -163,7 +172,7 @@ TEST(slices_are_the_whole)
             }
             random_call_free(&made);
         }
-        if (op->rows && 20 * n_cut < n)
+        if (op && op->rows && 20 * n_cut < n)
             CHECK_FAIL("%s: %d of %d calls could be cut", op->name, n_cut, n);
     }
 }
@@ -193,24 +202,27 @@ static void expect_same_with_strides(struct random_call *made)
 
 TEST(strides_change_no_bits)
 {
-    for (int o = 0; o < roped_op_count(); o++)
-        for (int i = 0; i < check_calls(90) && roped_op_at(o)->tokens; i++) {
+    for (int o = 0; o < roped_op_count(); o++) {
+        const struct roped_op *op = op_at(o);
+        for (int i = 0; i < check_calls(90) && op && op->tokens; i++) {
             struct random_call made;
-            make(&made, roped_op_at(o), i % 3 > 0);
+            make(&made, op, i % 3 > 0);
             expect_same_with_strides(&made);
             random_call_free(&made);
         }
+    }
 }
 
 /* Again and again: whoever shares out a row must not read what another has
  * replaced. */
 TEST(a_call_in_its_own_place_has_the_same_bits)
 {
-    for (int o = 0; o < roped_op_count(); o++)
-        for (int i = 0; i < check_calls(40); i++) {
+    for (int o = 0; o < roped_op_count(); o++) {
+        const struct roped_op *op = op_at(o);
+        for (int i = 0; i < check_calls(40) && op; i++) {
             struct random_call made;
             size_t bytes;
-            make(&made, roped_op_at(o), i % 4 > 0);
+            make(&made, op, i % 4 > 0);
             struct runner_options options = random_options(&made);
             options.in_place = false;
             unsigned char *apart = outputs_of(&made, &options, &bytes);
@@ -220,6 +232,7 @@ TEST(a_call_in_its_own_place_has_the_same_bits)
             free(apart);
             random_call_free(&made);
         }
+    }
 }
 
 /* Of a backend on the host, which may have any number. An operator whose
@@ -237,7 +250,10 @@ TEST(bits_do_not_depend_on_threads)
         for (int i = 0; i < check_calls(40) * roped_op_count(); i++) {
             struct random_call made;
             size_t bytes;
-            make(&made, roped_op_at(i % roped_op_count()), true);
+            const struct roped_op *op = op_at(i % roped_op_count());
+            if (!op)
+                continue;
+            make(&made, op, true);
             struct runner_options run = random_options(&made);
             unsigned char *expected = outputs_of(&made, &run, &bytes);
             run.misalign_elements = made.op->tokens ? 0 : n_threads;
@@ -337,8 +353,9 @@ static void expect_rows_among_many(struct random_call *made)
 TEST(rows_have_the_bits_that_they_have_among_few)
 {
     for (int o = 0; o < roped_op_count(); o++) {
-        const struct roped_op *op = roped_op_at(o);
-        for (int i = 0; i < check_calls(30) && op->rows && !check_failures;) {
+        const struct roped_op *op = op_at(o);
+        for (int i = 0;
+             i < check_calls(30) && op && op->rows && !check_failures;) {
             struct random_call made;
             make(&made, op, true);
             if (is_repeatable(&made.call)) {
@@ -353,5 +370,10 @@ TEST(rows_have_the_bits_that_they_have_among_few)
 
 int main(int argc, char **argv)
 {
+    only = argc > 2 ? argv[2] : NULL;
+    if (only && !roped_op_find(only)) {
+        fprintf(stderr, "test_same_bits: no operator '%s'\n", only);
+        return EXIT_FAILURE;
+    }
     return runner_main(&runner, argc, argv);
 }
