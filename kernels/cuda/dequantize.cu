@@ -252,8 +252,9 @@ static bool has_crossing_packets(const dequantize_args &args, const struct code_
     constexpr int kVec = kVecOf<T>;
     const bool is_dense = tiles->n_rows == 1 || (args.x_stride << args.x_shift == tiles->width &&
                                                  args.y_stride == tiles->width);
-    return is_dense && tiles->n_tiles == 1 && tiles->width >= kVec && is_aligned(args.x, kVec) &&
-           is_aligned(args.y, 16) && tiles->n_rows <= kMostPackets / tiles->width;
+    return is_dense && tiles->n_rows > 0 && tiles->n_tiles == 1 && tiles->width >= kVec &&
+           is_aligned(args.x, kVec) && is_aligned(args.y, 16) &&
+           tiles->n_rows <= kMostPackets / tiles->width;
 }
 
 extern "C" enum roped_status roped_cuda_dequantize(const struct roped_call *call,

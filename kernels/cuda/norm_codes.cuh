@@ -39,10 +39,13 @@ struct coded_row {
     {
         return v * threads + thread;
     }
+    // kFindsNow: addresses once, and not for every vector.
+    template <bool kFindsNow>
     __device__ __forceinline__ void load(const norm_args &args, raw_row<K, kVectors> &raw) const
     {
         row_source<K> source = source_of_row<K, true>(args, row);
-        source.find_now(); // once, and not for every vector
+        if (kFindsNow)
+            source.find_now();
 #pragma unroll
         for (int v = 0; v < kVectors; v++) {
             clear<K>(raw, v);
@@ -132,14 +135,40 @@ __device__ __forceinline__ void finish_all(const norm_args &args,
         finish_vector<K, kRounds>(args, gain[v], {scale}, y[v]);
 }
 
+// The same with a choice for each vector.
+template <typename K, bool kMayRound, int kVectors>
+__device__ __forceinline__ void finish_each(const norm_args &args,
+                                            const float (&gain)[kVectors][K::kVec], float scale,
+                                            float (&y)[kVectors][K::kVec])
+{
+#pragma unroll
+    for (int v = 0; v < kVectors; v++) {
+        if (kMayRound && args.rounds_product)
+            finish_vector<K, kMayRound>(args, gain[v], {scale}, y[v]);
+        else
+            finish_vector<K, false>(args, gain[v], {scale}, y[v]);
+    }
+}
+
 // Stores codes of a thread's vectors, so many bytes apart. Those of E2M1 take the most
 // instructions: they are made of all vectors together, so that none waits for the one before it.
+// Where scales are numbers there are none: instructions for them between those for bytes made int8
+// take 1.6 times as long.
 template <int kScale, typename K, int kVectors>
 __device__ __forceinline__ void store_all(const code_rule &rule, const coded_row<K, kVectors> &part,
                                           uint8_t *to, int to_next, float (&y)[kVectors][K::kVec],
                                           const code_divisor (&divisor)[kVectors])
 {
-    if (kScale != CODE_SCALE_F32 && rule.element == CODE_E2M1) {
+    if (kScale == CODE_SCALE_F32) {
+#pragma unroll
+        for (int v = 0; v < kVectors; v++) {
+            divide_codes(rule, y[v], divisor[v]);
+            if (part.has(v))
+                store_fp8(to + v * to_next, byte_codes_of(rule, y[v]));
+        }
+        return;
+    }
+    if (rule.element == CODE_E2M1) {
         fp8_codes<K::kVec / 2> code[kVectors];
 #pragma unroll
         for (int v = 0; v < kVectors; v++)
@@ -165,6 +194,8 @@ static __global__ void __launch_bounds__(kMostThreads, kVectors <= 2 ? 2 : 1)
     using T = typename K::T;
     constexpr int kVec = K::kVec;
     constexpr bool kMayRound = sizeof(T) == 2;
+    // Addresses at once, and a choice for all vectors, were measured with other scales alone.
+    constexpr bool kIsScaled = kScale != CODE_SCALE_F32;
     const norm_args &norm = args.norm;
     const quantize_args &codes = args.codes;
     const code_rule rule = rule_of<kScale>(codes);
@@ -176,7 +207,7 @@ static __global__ void __launch_bounds__(kMostThreads, kVectors <= 2 ? 2 : 1)
     let_next_start();
     wait_for_previous();
     int64_t row = row_of_block();
-    coded_row<K, kVectors>(norm, row).load(norm, raw);
+    coded_row<K, kVectors>(norm, row).template load<kIsScaled>(norm, raw);
     const coded_row<K, kVectors> any(norm, 0);
 #pragma unroll
     for (int v = 0; v < kVectors; v++) {
@@ -195,7 +226,9 @@ static __global__ void __launch_bounds__(kMostThreads, kVectors <= 2 ? 2 : 1)
 #pragma unroll
         for (int v = 0; v < kVectors; v++)
             unpack_sum<K>(norm, raw, v, y[v]);
-        const auto start_next = [&] { coded_row<K, kVectors>(norm, row + step).load(norm, raw); };
+        const auto start_next = [&] {
+            coded_row<K, kVectors>(norm, row + step).template load<kIsScaled>(norm, raw);
+        };
         // Of MX a row is unpacked once, and the next one has its place. What divides for its scales
         // is slower so; there it is unpacked again, and of NVFP4 the next one comes behind that.
         if (kScale == CODE_SCALE_E8M0)
@@ -207,7 +240,9 @@ static __global__ void __launch_bounds__(kMostThreads, kVectors <= 2 ? 2 : 1)
         if (kScale != CODE_SCALE_E4M3)
             start_next();
         const float scale = scale_of_values<K>(norm, part.threads, turn, y);
-        if (kMayRound && norm.rounds_product)
+        if (!kIsScaled)
+            finish_each<K, kMayRound>(norm, gain, scale, y);
+        else if (kMayRound && norm.rounds_product)
             finish_all<K, kMayRound>(norm, gain, scale, y);
         else
             finish_all<K, false>(norm, gain, scale, y);
@@ -365,7 +400,10 @@ static enum roped_status launch_codes(norm_codes_args args, struct roped_queue *
             return status;
     }
     const bool is_aligned = has_vectors<T>(&norm, 1) && has_packets<T>(args.codes);
-    if (K::kIsAny || !is_aligned)
+    // a group's vectors may not be more than one for each thread (make_group_scales)
+    const bool has_groups = args.codes.rule.scale != CODE_SCALE_F32 || args.codes.n_tiles > 1;
+    const bool is_split = has_groups && args.codes.tile_width > (int64_t)threads * K::kVec;
+    if (K::kIsAny || !is_aligned || (args.codes.finds && is_split))
         kept = 0;
     const bool is_block = kept > 0 && threads >= 128;
     const int64_t turns = is_block ? rows_in_turn<K>(norm.n_rows, queue->n_multiprocessors) : 1;

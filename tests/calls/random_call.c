@@ -53,16 +53,16 @@ static int64_t any_width(struct random_source *source)
     return random_once_in(source, 4) ? width : width / 8 * 8;
 }
 
-/* Hidden sizes and heads of models, for which there are kernels of their own,
- * some beside them, and any. */
-static int64_t random_width(struct random_source *source)
+/* A hidden size or head of more than a few elements. */
+static int64_t random_width(const struct random_call *made,
+                            struct random_source *source)
 {
     static const int64_t widths[] = {64,   128,   192,   256,  512,  576,
                                      1024, 1536,  2048,  4096, 5120, 7168,
                                      8192, 16384, 32768, 100,  1025, 40000};
     static const int64_t beyond[] = {2056,  5125,   8200,  16392,
                                      65544, 131072, 262147};
-    if (random_once_in(source, 3))
+    if (made->widths == RANDOM_ANY && random_once_in(source, 3))
         return any_width(source);
     if (random_once_in(source, 8))
         return random_pick(source, beyond, sizeof beyond / sizeof *beyond);
@@ -143,8 +143,9 @@ static int64_t size_of(const struct random_call *made,
                        const struct roped_dim_pattern *dim,
                        struct random_source *source)
 {
-    bool is_width = made->is_wide && lists(made->op->widths, dim->name);
-    struct sizes sizes = {made, is_width ? random_width(source)
+    bool is_width =
+        made->widths != RANDOM_FEW && lists(made->op->widths, dim->name);
+    struct sizes sizes = {made, is_width ? random_width(made, source)
                                          : random_size(source)};
     struct roped_dim_size found = roped_dim_evaluate(dim, any_size, &sizes);
     return found.state == ROPED_DIM_SIZED ? found.size : sizes.random;
@@ -478,14 +479,15 @@ static bool judge_values(struct random_call *made, struct random_source *source)
 }
 
 static void make(struct random_call *made, const struct roped_op *op,
-                 bool is_wide, struct random_source *source)
+                 enum random_widths widths, struct random_source *source)
 {
     bool is_mended = !random_once_in(source, 10);
     for (;;) {
         memset(made, 0, sizeof *made);
         made->op = op;
-        made->is_wide = is_wide;
-        made->most_bytes = is_wide ? RANDOM_CALL_WIDE_BYTES : RANDOM_CALL_BYTES;
+        made->widths = widths;
+        made->most_bytes =
+            widths == RANDOM_FEW ? RANDOM_CALL_BYTES : RANDOM_CALL_WIDE_BYTES;
         begin(made, source);
         bool is_small = judge_values(made, source);
         while (is_small && made->status && is_mended &&
@@ -500,14 +502,15 @@ static void make(struct random_call *made, const struct roped_op *op,
 void random_call_make(struct random_call *made, const struct roped_op *op,
                       struct random_source *source)
 {
-    make(made, op, false, source);
+    make(made, op, RANDOM_FEW, source);
 }
 
 void random_call_make_sound(struct random_call *made, const struct roped_op *op,
-                            bool is_wide, struct random_source *source)
+                            enum random_widths widths,
+                            struct random_source *source)
 {
     for (;;) {
-        make(made, op, is_wide, source);
+        make(made, op, widths, source);
         if (!made->status)
             return;
         random_call_free(made);

@@ -25,10 +25,15 @@ enum {
     RANDOM_CALL_SHAPED_BYTES = 1 << 26
 };
 
+/* Which widths and heads a call has: of a few elements; those of models, for
+ * which there are kernels of their own, and some beside them; or any as well.
+ */
+enum random_widths { RANDOM_FEW, RANDOM_OF_MODELS, RANDOM_ANY };
+
 struct random_call {
     const struct roped_op *op;
     int64_t most_bytes; /* of its tensors */
-    bool is_wide;       /* see random_call_make_sound */
+    enum random_widths widths;
     int form; /* that was tried first; call.form is the one that holds */
 
     /* What is sent. Data is packed host memory, allocated to the byte;
@@ -49,10 +54,11 @@ struct random_call {
 void random_call_make(struct random_call *made, const struct roped_op *op,
                       struct random_source *source);
 
-/* Makes one that is accepted, where it is wide with widths of models and up to
+/* Makes one that is accepted, of more than few elements up to
  * RANDOM_CALL_WIDE_BYTES. Free it. */
 void random_call_make_sound(struct random_call *made, const struct roped_op *op,
-                            bool is_wide, struct random_source *source);
+                            enum random_widths widths,
+                            struct random_source *source);
 
 /* Makes one whose types, sizes and parameters are those that shapes says, of up
  * to RANDOM_CALL_SHAPED_BYTES. They are ones that the operator takes. Free it.

@@ -24,6 +24,9 @@ double reference_value(const struct roped_tensor *tensor, int64_t i)
         return (double)roped_e4m3_to_float(((const uint8_t *)tensor->data)[i]);
     case ROPED_F8_E5M2:
         return (double)roped_e5m2_to_float(((const uint8_t *)tensor->data)[i]);
+    case ROPED_U8:
+    case ROPED_I8:
+        return (double)((const uint8_t *)tensor->data)[i]; /* of codes */
     default:
         abort();
     }

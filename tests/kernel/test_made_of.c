@@ -36,7 +36,8 @@ static void set_param(struct random_call *made, const char *name,
 
 static void make(struct random_call *made, const struct roped_op *op, int i)
 {
-    random_call_make_sound(made, op, i % 3 > 0, &source);
+    random_call_make_sound(made, op, i % 3 > 0 ? RANDOM_OF_MODELS : RANDOM_FEW,
+                           &source);
     if (random_once_in(&source, 2))
         return;
     enum values kind = (enum values)random_int(&source, 0, VALUES_KINDS - 1);
@@ -267,7 +268,8 @@ TEST(a_sum_is_normalised_before_it_is_rounded)
             static struct roped_call part;
             if (!check_takes_case())
                 continue;
-            random_call_make_sound(&made, roped_op_at(o), true, &source);
+            random_call_make_sound(&made, roped_op_at(o), RANDOM_OF_MODELS,
+                                   &source);
             set_param(&made, "sum_rounding", NULL);
             set_param(&made, "rounding", NULL);
             set_param(&made, "weight_bias", NULL);

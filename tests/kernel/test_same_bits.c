@@ -126,10 +126,11 @@ static bool has_small_table(const struct roped_call *call)
 static void make(struct random_call *made, const struct roped_op *op,
                  bool is_wide)
 {
-    random_call_make_sound(made, op, is_wide, &source);
+    const enum random_widths widths = is_wide ? RANDOM_ANY : RANDOM_FEW;
+    random_call_make_sound(made, op, widths, &source);
     while (made->call.table.required && !has_small_table(&made->call)) {
         random_call_free(made);
-        random_call_make_sound(made, op, is_wide, &source);
+        random_call_make_sound(made, op, widths, &source);
     }
 }
 

@@ -113,7 +113,8 @@ static void make(struct swept *swept, const struct roped_op *op, int i)
         if (rule.shapes && i % 2)
             random_call_make_shaped(made, op, rule.shapes, &source);
         else
-            random_call_make_sound(made, op, i % 4 == 0, &source);
+            random_call_make_sound(
+                made, op, i % 4 == 0 ? RANDOM_OF_MODELS : RANDOM_FEW, &source);
         if (!made->call.table.required || has_small_table(&made->call))
             break;
         random_call_free(made);
