@@ -48,6 +48,8 @@ static enum roped_status launch_centred_held(const struct norm_args &args, int64
     using half = centred_config<K, kVectors * kShares, kIsNarrow, true, false, kShares>;
     using kept = centred_config<K, kVectors * kShares, kIsNarrow, true, true, kShares>;
     using any = centred_config<K, kVectors, kIsNarrow, false>;
+    // the policy of what stays in L2 would spill what wide rows of one input hold
+    constexpr bool kMayKeep = K::kAdds || kVectors < 4 || sizeof(typename K::T) == 4;
     bool is_plain = has_vectors<typename K::T>(&args, 16) && args.weight_kind <= (int)kWeightSame;
     kernel_fn<norm_args> *of_any;
     if constexpr (K::kHasTerms || K::kHasHeads)
@@ -56,8 +58,9 @@ static enum roped_status launch_centred_held(const struct norm_args &args, int64
         of_any = centred_kernel<K, any>;
     if (!is_plain)
         return launch_centred_rows<K, any>(of_any, args, vectors, queue, err);
-    if (passes_l2(moved_bytes<K>(&args), queue))
-        return launch_centred_rows<K, kept>(centred_kernel<K, kept>, args, vectors, queue, err);
+    if constexpr (kMayKeep)
+        if (passes_l2(moved_bytes<K>(&args), queue))
+            return launch_centred_rows<K, kept>(centred_kernel<K, kept>, args, vectors, queue, err);
     if (kHalves && args.n_rows * vectors > 8 * 1024 * (int64_t)queue->n_multiprocessors)
         return launch_centred_rows<K, half>(centred_kernel<K, half>, args, vectors, queue, err);
     return launch_centred_rows<K, plain>(centred_kernel<K, plain>, args, vectors, queue, err);
