@@ -44,26 +44,16 @@ static bool lists(const char *list, const char *word)
     return at != NULL;
 }
 
-/* Any width, of every order of magnitude as often, and mostly in vectors: which
- * kernel a row has depends on where its width is between others. */
-static int64_t any_width(struct random_source *source)
-{
-    const int64_t power = (int64_t)8 << random_int(source, 0, 11);
-    const int64_t width = random_int(source, power, 2 * power - 1);
-    return random_once_in(source, 4) ? width : width / 8 * 8;
-}
-
 /* A hidden size or head of more than a few elements. */
-static int64_t random_width(const struct random_call *made,
-                            struct random_source *source)
+static int64_t random_width(enum random_widths of, struct random_source *source)
 {
     static const int64_t widths[] = {64,   128,   192,   256,  512,  576,
                                      1024, 1536,  2048,  4096, 5120, 7168,
                                      8192, 16384, 32768, 100,  1025, 40000};
     static const int64_t beyond[] = {2056,  5125,   8200,  16392,
                                      65544, 131072, 262147};
-    if (made->widths == RANDOM_ANY && random_once_in(source, 3))
-        return any_width(source);
+    if (of == RANDOM_ANY && random_once_in(source, 3))
+        return 8 * random_magnitude(source, 11) + random_once_in(source, 4);
     if (random_once_in(source, 8))
         return random_pick(source, beyond, sizeof beyond / sizeof *beyond);
     return random_pick(source, widths, sizeof widths / sizeof *widths);
@@ -145,7 +135,7 @@ static int64_t size_of(const struct random_call *made,
 {
     bool is_width =
         made->widths != RANDOM_FEW && lists(made->op->widths, dim->name);
-    struct sizes sizes = {made, is_width ? random_width(made, source)
+    struct sizes sizes = {made, is_width ? random_width(made->widths, source)
                                          : random_size(source)};
     struct roped_dim_size found = roped_dim_evaluate(dim, any_size, &sizes);
     return found.state == ROPED_DIM_SIZED ? found.size : sizes.random;

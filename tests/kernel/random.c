@@ -19,6 +19,12 @@ int64_t random_int(struct random_source *source, int64_t low, int64_t high)
     return low + (int64_t)(random_bits(source) % span);
 }
 
+int64_t random_magnitude(struct random_source *source, int bits)
+{
+    const int64_t power = (int64_t)1 << random_int(source, 0, bits);
+    return random_int(source, power, 2 * power - 1);
+}
+
 int64_t random_pick(struct random_source *source, const int64_t *values, int n)
 {
     return values[random_int(source, 0, n - 1)];

@@ -18,6 +18,9 @@ uint64_t random_bits(struct random_source *source);
 /* Uniform integer in [low, high]. */
 int64_t random_int(struct random_source *source, int64_t low, int64_t high);
 
+/* Below 2^(bits + 1), every power of two as often; not 0. */
+int64_t random_magnitude(struct random_source *source, int bits);
+
 /* One of n values. */
 int64_t random_pick(struct random_source *source, const int64_t *values, int n);
 
