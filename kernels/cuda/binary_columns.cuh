@@ -21,7 +21,6 @@ struct columns_args {
     uint32_t n_steps;   // of a thread
     divisor_of_index to_row;
     struct binary_signs sign;
-    int32_t kind; // enum binary_kind
 };
 
 constexpr int kColumnsThreads = 256;

@@ -19,7 +19,6 @@ struct rows_args {
     uint32_t rows_of_warp; // of as many whole packets
     divisor_of_index to_row;
     struct binary_signs sign;
-    int32_t kind; // enum binary_kind
 };
 
 // n elements of a packet, or fewer at the end of a tensor; those behind it are 0.

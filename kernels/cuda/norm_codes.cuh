@@ -152,23 +152,14 @@ __device__ __forceinline__ void finish_each(const norm_args &args,
 
 // Stores codes of a thread's vectors, so many bytes apart. Those of E2M1 take the most
 // instructions: they are made of all vectors together, so that none waits for the one before it.
-// Where scales are numbers there are none: instructions for them between those for bytes made int8
-// take 1.6 times as long.
+// Where scales are numbers there are none, and must be no instructions for them (store_codes_of):
+// between those for bytes they made int8 take 1.6 times as long.
 template <int kScale, typename K, int kVectors>
 __device__ __forceinline__ void store_all(const code_rule &rule, const coded_row<K, kVectors> &part,
                                           uint8_t *to, int to_next, float (&y)[kVectors][K::kVec],
                                           const code_divisor (&divisor)[kVectors])
 {
-    if (kScale == CODE_SCALE_F32) {
-#pragma unroll
-        for (int v = 0; v < kVectors; v++) {
-            divide_codes(rule, y[v], divisor[v]);
-            if (part.has(v))
-                store_fp8(to + v * to_next, byte_codes_of(rule, y[v]));
-        }
-        return;
-    }
-    if (rule.element == CODE_E2M1) {
+    if (kScale != CODE_SCALE_F32 && rule.element == CODE_E2M1) {
         fp8_codes<K::kVec / 2> code[kVectors];
 #pragma unroll
         for (int v = 0; v < kVectors; v++)
@@ -182,7 +173,7 @@ __device__ __forceinline__ void store_all(const code_rule &rule, const coded_row
 #pragma unroll
     for (int v = 0; v < kVectors; v++)
         if (part.has(v))
-            store_codes(rule, to + v * to_next, y[v], divisor[v]);
+            store_codes_of<kScale>(rule, to + v * to_next, y[v], divisor[v]);
 }
 
 // Rows of one input in the registers of a block, which takes several in turn: it finds gains once,

@@ -49,6 +49,10 @@ void runner_close(struct runner *runner);
  * of an H200, beyond which there are kernels of their own. */
 int64_t runner_many_bytes(const struct runner *runner);
 
+/* The operator that the argument behind the backend names, NULL where there is
+ * none; ends the process where no operator has that name. */
+const char *runner_operator(int argc, char **argv);
+
 /* main of a test whose argument is the backend, cpu where there is none. */
 int runner_main(struct runner *runner, int argc, char **argv);
 

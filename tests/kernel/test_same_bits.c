@@ -371,10 +371,6 @@ TEST(rows_have_the_bits_that_they_have_among_few)
 
 int main(int argc, char **argv)
 {
-    only = argc > 2 ? argv[2] : NULL;
-    if (only && !roped_op_find(only)) {
-        fprintf(stderr, "test_same_bits: no operator '%s'\n", only);
-        return EXIT_FAILURE;
-    }
+    only = runner_operator(argc, argv);
     return runner_main(&runner, argc, argv);
 }

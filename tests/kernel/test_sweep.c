@@ -306,11 +306,7 @@ TEST(random_calls_are_within_tolerance)
 
 int main(int argc, char **argv)
 {
-    only = argc > 2 ? argv[2] : NULL;
-    if (only && !roped_op_find(only)) {
-        fprintf(stderr, "test_sweep: no operator '%s'\n", only);
-        return EXIT_FAILURE;
-    }
+    only = runner_operator(argc, argv);
     if (argc > 1 && strcmp(argv[1], "cuda") == 0)
         return runner_main(&runner, argc, argv);
     const struct cpu_rows *rows;
