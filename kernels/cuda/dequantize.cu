@@ -1,6 +1,6 @@
-// dequantize.cu - dequantize on CUDA: packets of codes that become 16 bytes, of one scale, or of
-// two where rows that 16 bytes do not divide follow each other without a gap; or one code where
-// addresses, strides or groups leave no packets.
+// dequantize.cu - dequantize on CUDA: packets of codes that become 16 bytes, of one scale, or of up
+// to three where rows that 16 bytes do not divide follow each other without a gap; or one code
+// where addresses or strides leave no packets.
 
 extern "C" {
 #include "ops/dequantize.h"
@@ -54,12 +54,12 @@ __device__ __forceinline__ void load_codes(int element_kind, const uint8_t *from
     }
 }
 
-// Packet i of a launch: where it is, and what has come of it.
-template <typename T, int n, bool kMayCross>
+// Packet i of a launch: where it is, and what has come of it. So many tiles have codes of it.
+template <typename T, int n, int kTiles>
 struct code_packet;
 
 template <typename T, int n>
-struct code_packet<T, n, false> {
+struct code_packet<T, n, 1> {
     const uint8_t *from;
     T *to;
     int64_t at; // of its scale
@@ -107,27 +107,38 @@ struct code_packet<T, n, false> {
     }
 };
 
-// Packet i of all rows, which follow each other: its last codes may be of the next row.
-template <typename T, int n>
-struct code_packet<T, n, true> {
+// Packet i of all rows, which follow each other: it may have codes of two of them, which are tiles,
+// or of three tiles, for the last tile of a row may be narrower than a packet.
+template <typename T, int n, int kTiles>
+struct code_packet {
     const uint8_t *from;
     T *to;
-    int64_t at, next_at; // of the scales of its row, and of the row behind
-    int left;            // codes of its row
-    int n_codes;         // of all rows from here, n at most
+    int64_t at[kTiles]; // of their scales
+    int end[kTiles];    // where each one's codes end here
+    int n_codes;        // of all rows from here, n at most
     uint32_t word[(n + 3) / 4];
-    float scale, next_scale;
+    float scale[kTiles];
 
     __device__ __forceinline__ void find(const dequantize_args &args, uint32_t i)
     {
-        const int64_t first = (int64_t)i * n, end = args.n_rows * args.width;
-        const uint32_t row = quotient((uint32_t)min(first, end - 1), args.to_row);
-        n_codes = (int)max(min(end - first, (int64_t)n), (int64_t)0);
-        left = (int)min((int64_t)(row + 1) * args.width - first, (int64_t)n);
+        const int64_t first = (int64_t)i * n, all = args.n_rows * args.width;
+        const uint32_t last = (uint32_t)min(first, all - 1);
+        int row = (int)quotient(last, args.to_row), column = (int)(last - row * args.width);
+        n_codes = (int)max(min(all - first, (int64_t)n), (int64_t)0);
         from = args.x + (first >> args.x_shift);
         to = static_cast<T *>(args.y) + first;
-        at = scale_at(args.scales, row >> args.row_shift, 0);
-        next_at = scale_at(args.scales, (row + 1) >> args.row_shift, 0);
+        int n_before = 0;
+#pragma unroll
+        for (int t = 0; t < kTiles; t++) { // scales of numbers: not swizzled
+            const int tile = kTiles > 2 ? column >> args.column_shift : 0, width = (int)args.width;
+            const int64_t behind = kTiles > 2 ? (int64_t)(tile + 1) << args.column_shift : width;
+            const int next = (int)min(behind, (int64_t)width);
+            at[t] = (row >> args.row_shift) * args.scales.row + tile * args.scales.tile;
+            end[t] = n_before + min(next - column, n);
+            n_before = end[t];
+            row += next == width;
+            column = next == width ? 0 : next;
+        }
     }
     __device__ __forceinline__ void load(const dequantize_args &args)
     {
@@ -140,13 +151,12 @@ struct code_packet<T, n, true> {
                 if (i < n_codes >> args.x_shift)
                     word[i / 4] |= (uint32_t)from[i] << i % 4 * 8;
         }
-        scale = next_scale = args.dequant_scale;
-        if (!args.scales.data)
-            return;
-        if (n_codes > 0)
-            scale = scale_value(args.scale, args.scales, at);
-        if (left < n_codes)
-            next_scale = scale_value(args.scale, args.scales, next_at);
+#pragma unroll
+        for (int t = 0; t < kTiles; t++) {
+            scale[t] = args.dequant_scale;
+            if (args.scales.data && n_codes > (t > 0 ? end[t - 1] : 0))
+                scale[t] = scale_value(args.scale, args.scales, at[t]);
+        }
     }
     __device__ __forceinline__ void store(const dequantize_args &args) const
     {
@@ -154,7 +164,9 @@ struct code_packet<T, n, true> {
         expand(args.element, word, x);
 #pragma unroll
         for (int i = 0; i < n; i++)
-            x[i] *= i < left ? scale : next_scale;
+            x[i] *= i < end[0]                  ? scale[0]
+                    : i < end[1] || kTiles == 2 ? scale[1]
+                                                : scale[kTiles - 1];
         if (n_codes == n) {
             store_floats(to, x);
             return;
@@ -166,12 +178,12 @@ struct code_packet<T, n, true> {
     }
 };
 
-template <typename T, int n, bool kMayCross>
+template <typename T, int n, int kTiles>
 static __global__ void __launch_bounds__(kThreads)
     dequantize_kernel(const __grid_constant__ dequantize_args args)
 {
     constexpr int kPackets = n > 2 ? kPacketsOfThread<T> : 1;
-    code_packet<T, n, kMayCross> packet[kPackets];
+    code_packet<T, n, kTiles> packet[kPackets];
     let_next_start();
 #pragma unroll
     for (int p = 0; p < kPackets; p++)
@@ -210,7 +222,7 @@ static enum roped_status launch(dequantize_args args, const struct code_tiles *t
         const int64_t rows = tiles->n_rows - row < most ? tiles->n_rows - row : most;
         args.first_row = row;
         args.n_packets = (uint32_t)(rows * packets);
-        status = start(queue, dequantize_kernel<T, n, false>, dim3(kThreads),
+        status = start(queue, dequantize_kernel<T, n, 1>, dim3(kThreads),
                        blocks_for<T, n>(args.n_packets), dim3(1), args, err);
     }
     return status;
@@ -223,8 +235,10 @@ static enum roped_status launch_crossing(dequantize_args args, const struct code
     constexpr int n = kVecOf<T>;
     args.width = (uint32_t)tiles->width;
     args.to_row = index_divisor(tiles->width);
-    return start(queue, dequantize_kernel<T, n, true>, dim3(kThreads),
-                 blocks_for<T, n>(blocks_of(tiles->n_rows * tiles->width, n)), dim3(1), args, err);
+    return start(queue,
+                 tiles->n_tiles == 1 ? dequantize_kernel<T, n, 2> : dequantize_kernel<T, n, 3>,
+                 dim3(kThreads), blocks_for<T, n>(blocks_of(tiles->n_rows * tiles->width, n)),
+                 dim3(1), args, err);
 }
 
 // 2^shift is the size of a tile, or no element is beyond it.
@@ -244,15 +258,15 @@ static bool has_packets(const dequantize_args &args, const struct code_tiles *ti
     return has && (tiles->n_rows == 1 || (args.x_stride % kVec == 0 && args.y_stride % kVec == 0));
 }
 
-// Are all rows one of packets, of which none is of more than two rows? Groups may end anywhere, and
-// elements are counted in a register.
+// Are all rows one of packets? Of groups that end within one there would be more tiles than three,
+// and elements are counted in a register.
 template <typename T>
 static bool has_crossing_packets(const dequantize_args &args, const struct code_tiles *tiles)
 {
     constexpr int kVec = kVecOf<T>;
     const bool is_dense = tiles->n_rows == 1 || (args.x_stride << args.x_shift == tiles->width &&
                                                  args.y_stride == tiles->width);
-    return is_dense && tiles->n_rows > 0 && tiles->n_tiles == 1 && tiles->width >= kVec &&
+    return is_dense && tiles->n_rows > 0 && tiles->tile_width >= kVec && tiles->width >= kVec &&
            is_aligned(args.x, kVec) && is_aligned(args.y, 16) &&
            tiles->n_rows <= kMostPackets / tiles->width;
 }
