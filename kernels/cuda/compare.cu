@@ -22,6 +22,7 @@ extern "C" {
 #include <type_traits>
 
 constexpr int kThreads = 256, kBlocksAtOnce = 3;
+constexpr int kMostThreads = kThreads * kBlocksAtOnce; // of a block by itself
 constexpr int kPacket = 8;
 constexpr int kBatch = 2; // packets of a thread, at least
 constexpr int64_t kMostBlocks = kMultiprocessors * kBlocksAtOnce;
@@ -374,43 +375,75 @@ union part_words {
     struct compare_part part;
 };
 
-// What n lanes of a warp have, to all of them; the others have the same.
-__device__ __forceinline__ void merge_lanes(struct compare_part &part, int n)
+// The sum over a warp, to all of its lanes.
+__device__ __forceinline__ int64_t count_in_warp(int64_t x)
 {
-    const bool has_nan = __any_sync(0xFFFFFFFFu, part.nan_alone != 0);
-    const float largest = largest_in_warp<32>(part.largest);
-    uint64_t at = part.largest == largest ? (uint64_t)part.at : UINT64_MAX;
-    part.relative = largest_in_warp<32>(part.relative);
-#pragma unroll 1
-    for (int distance = n / 2; distance > 0; distance /= 2) {
-        part.dot += exchange(part.dot, distance);
-        part.aa += exchange(part.aa, distance);
-        part.bb += exchange(part.bb, distance);
-        part.beyond += exchange(part.beyond, distance);
-        part.steps = max(part.steps, exchange(part.steps, distance));
-        at = min(at, exchange(at, distance));
-        if (has_nan) {
-            part.nan_alone += exchange(part.nan_alone, distance);
-            part.nan_at =
-                (int64_t)min((uint64_t)part.nan_at, exchange((uint64_t)part.nan_at, distance));
-        }
-    }
-    part.largest = largest;
-    part.at = (int64_t)at;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    const uint64_t count = (uint64_t)x;
+    const uint64_t low = __reduce_add_sync(0xFFFFFFFFu, (uint32_t)count & 0xFFFFu),
+                   middle = __reduce_add_sync(0xFFFFFFFFu, (uint32_t)count >> 16),
+                   high = __reduce_add_sync(0xFFFFFFFFu, (uint32_t)(count >> 32));
+    return (int64_t)(low + (middle << 16) + (high << 32));
+#else
+    return sum_in_warp<32>(x);
+#endif
 }
 
-// What all threads of the block have, to its first warp.
-__device__ __forceinline__ void merge_block(struct compare_part &part, struct compare_part *shared)
+// The least index, of which -1, none, is the most.
+__device__ __forceinline__ int64_t first_in_warp(int64_t x)
 {
-    constexpr int kWarps = kThreads / 32;
-    merge_lanes(part, 32);
-    __syncthreads(); // shared may be of before
-    if (threadIdx.x % 32 == 0)
-        shared[threadIdx.x / 32] = part;
-    __syncthreads();
-    if (threadIdx.x < 32) {
-        part = shared[threadIdx.x % kWarps];
-        merge_lanes(part, kWarps);
+    uint64_t at = (uint64_t)x;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    const uint32_t high = __reduce_min_sync(0xFFFFFFFFu, (uint32_t)(at >> 32));
+    const uint32_t mine = (uint32_t)(at >> 32) == high ? (uint32_t)at : UINT32_MAX;
+    at = (uint64_t)high << 32 | __reduce_min_sync(0xFFFFFFFFu, mine);
+#else
+    for (int distance = 16; distance > 0; distance /= 2)
+        at = min(at, exchange(at, distance));
+#endif
+    return (int64_t)at;
+}
+
+__device__ __forceinline__ uint32_t most_in_warp(uint32_t x)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    return __reduce_max_sync(0xFFFFFFFFu, x);
+#else
+    for (int distance = 16; distance > 0; distance /= 2)
+        x = max(x, exchange(x, distance));
+    return x;
+#endif
+}
+
+// The sums over a warp, to all of its lanes: a quarter of the lanes adds one of them.
+__device__ __forceinline__ void sum_products_in_warp(struct compare_part &part)
+{
+    const bool is_upper = threadIdx.x & 16, is_odd = threadIdx.x & 8;
+    double one = is_upper ? part.bb : part.dot, other = is_upper ? 0.0 : part.aa;
+    one += exchange(is_upper ? part.dot : part.bb, 16);
+    other += exchange(is_upper ? part.aa : 0.0, 16);
+    double sum = (is_odd ? other : one) + exchange(is_odd ? one : other, 8);
+#pragma unroll
+    for (int distance = 4; distance > 0; distance /= 2)
+        sum += exchange(sum, distance);
+    part.dot = __shfl_sync(0xFFFFFFFFu, sum, 0);
+    part.aa = __shfl_sync(0xFFFFFFFFu, sum, 8);
+    part.bb = __shfl_sync(0xFFFFFFFFu, sum, 16);
+}
+
+// What the lanes of a warp have, to all of them.
+__device__ __forceinline__ void merge_lanes(struct compare_part &part)
+{
+    const float largest = largest_in_warp<32>(part.largest);
+    sum_products_in_warp(part);
+    part.at = first_in_warp(part.largest == largest ? part.at : -1);
+    part.largest = largest;
+    part.relative = largest_in_warp<32>(part.relative);
+    part.beyond = count_in_warp(part.beyond);
+    part.steps = most_in_warp(part.steps);
+    if (__any_sync(0xFFFFFFFFu, part.nan_alone != 0)) {
+        part.nan_alone = count_in_warp(part.nan_alone);
+        part.nan_at = first_in_warp(part.nan_at);
     }
 }
 
@@ -419,6 +452,20 @@ __device__ __forceinline__ struct compare_part nothing()
     struct compare_part part = {};
     part.nan_at = part.at = -1;
     return part;
+}
+
+// What all threads of the block have, to its first warp.
+__device__ __forceinline__ void merge_block(struct compare_part &part, struct compare_part *shared)
+{
+    merge_lanes(part);
+    __syncthreads(); // shared may be of before
+    if (threadIdx.x % 32 == 0)
+        shared[threadIdx.x / 32] = part;
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        part = threadIdx.x < blockDim.x / 32 ? shared[threadIdx.x] : nothing();
+        merge_lanes(part);
+    }
 }
 
 // Past L1, which may have lines from before they were written.
@@ -445,15 +492,15 @@ __device__ __forceinline__ void write_result(const compare_args &args,
 }
 
 template <typename A, typename B>
-static __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
+static __global__ void __launch_bounds__(kMostThreads, 1)
     compare_kernel(const __grid_constant__ compare_args args)
 {
-    __shared__ struct compare_part shared[kThreads / 32];
+    __shared__ struct compare_part shared[kMostThreads / 32];
     __shared__ bool is_last;
     let_next_start();
     wait_for_previous();
-    const int64_t step = (int64_t)gridDim.x * kThreads * kPacket;
-    const int64_t first = ((int64_t)blockIdx.x * kThreads + threadIdx.x) * kPacket;
+    const int64_t step = (int64_t)gridDim.x * blockDim.x * kPacket;
+    const int64_t first = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * kPacket;
     const int64_t end = args.n + threadIdx.x % 32 * kPacket; // all lanes have as many turns
     struct compare_part part = nothing();
     uint32_t pair_steps = 0;
@@ -484,7 +531,7 @@ static __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
             return;
         __threadfence();
         part = nothing();
-        for (int i = threadIdx.x; i < gridDim.x; i += kThreads)
+        for (int i = threadIdx.x; i < gridDim.x; i += blockDim.x)
             merge(part, load_part(args.partial + i));
     }
     if (threadIdx.x == 0)
@@ -502,9 +549,13 @@ extern "C" enum roped_status roped_cuda_compare(const struct roped_call *call,
 {
     const struct compare_plan *plan = (const struct compare_plan *)call->plan;
     const struct roped_tensor *a = &call->in[COMPARE_A], *b = &call->in[COMPARE_B];
-    const int64_t per_block = kThreads * kPacket * kBatch;
-    int64_t blocks = (plan->n + per_block - 1) / per_block;
-    blocks = blocks < 1 ? 1 : blocks < kMostBlocks ? blocks : kMostBlocks;
+    const int64_t packets = blocks_of(plan->n, kPacket);
+    int64_t blocks = blocks_of(packets, kThreads * kBatch), threads = kThreads;
+    if (packets <= kMostThreads) { // a block by itself, whose threads have one each
+        blocks = 1;
+        threads = blocks_of(packets < 1 ? 1 : packets, 32) * 32;
+    }
+    blocks = blocks < kMostBlocks ? blocks : kMostBlocks;
     float *partial;
     compare_args args = {};
     enum roped_status status = roped_cuda_scratch(
@@ -532,7 +583,8 @@ extern "C" enum roped_status roped_cuda_compare(const struct roped_call *call,
         return with_float_type(b->dtype, [&](auto of_b) {
             using A = typename decltype(of_a)::type;
             using B = typename decltype(of_b)::type;
-            return start(queue, compare_kernel<A, B>, dim3(kThreads), blocks, dim3(1), args, err);
+            return start(queue, compare_kernel<A, B>, dim3((unsigned)threads), blocks, dim3(1),
+                         args, err);
         });
     });
 }
