@@ -78,7 +78,7 @@ struct act_place {
 
     __device__ __forceinline__ explicit act_place(const act_rows &rows)
     {
-        uint32_t i = blockIdx.x * kActThreads + threadIdx.x;
+        uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
         row = quotient(i, rows.to_row);
         column = (int64_t)(i - row * rows.packets) * kVec;
         left = i < rows.n_packets ? rows.width - column : 0;
@@ -190,7 +190,7 @@ store_operands(bool has_up, const act_addresses<T, kIsPairs, kVec> &to,
 struct act_rule {
     float limit, alpha, beta; // a beta of -0 leaves every number as it is
     int32_t activation;
-    int32_t limits, rounds; // bool
+    int32_t changes, rounds; // bool; changes: there is a limit, or a beta
 };
 
 static inline struct act_rule act_rule_of(const struct act_and_mul_plan *plan)
@@ -199,7 +199,7 @@ static inline struct act_rule act_rule_of(const struct act_and_mul_plan *plan)
             plan->alpha,
             plan->beta == 0 ? -0.0f : plan->beta,
             plan->activation,
-            plan->limit < INFINITY,
+            plan->limit < INFINITY || plan->beta != 0,
             plan->rounds};
 }
 
@@ -243,12 +243,13 @@ template <typename T, bool kSteps, int n>
 __device__ __forceinline__ void act_of(const act_rule &rule, bool has_up, float (&gate)[n],
                                        float (&up)[n])
 {
-    if (rule.limits) {
+    if (rule.changes) {
 #pragma unroll
         for (int j = 0; j < n; j++) {
             gate[j] = gate[j] > rule.limit ? rule.limit : gate[j];
             up[j] = up[j] > rule.limit ? rule.limit : up[j];
             up[j] = up[j] < -rule.limit ? -rule.limit : up[j];
+            up[j] = kSteps ? up[j] : up[j] + rule.beta;
         }
     }
     if constexpr (kSteps)
@@ -263,7 +264,7 @@ __device__ __forceinline__ void act_of(const act_rule &rule, bool has_up, float 
     if (has_up) {
 #pragma unroll
         for (int j = 0; j < n; j++)
-            gate[j] *= kSteps ? up[j] : up[j] + rule.beta;
+            gate[j] *= up[j];
     }
 }
 
@@ -324,14 +325,18 @@ static bool has_packets(const struct act_and_mul_plan *plan, const struct act_op
            has_packets<T>(plan, of.up, of.up ? of.up_stride : 0);
 }
 
-// How packets of a call are moved.
+// How packets of a call are moved. What a thread does for a whole one takes longer than a small
+// call otherwise, but less so than shifting.
 template <typename T>
 static act_access access_of(const struct roped_call *call, bool has_packets,
                             const struct roped_queue *queue)
 {
     const struct act_and_mul_plan *plan = (const struct act_and_mul_plan *)call->plan;
+    const int64_t n = plan->n_rows * plan->width;
+    if (is_small<T>(has_packets ? 3 * n : n, queue))
+        return kActSingle;
     if (!has_packets)
-        return is_small<T>(plan->n_rows * plan->width, queue) ? kActSingle : kActShifted;
+        return kActShifted;
     return passes_l2(roped_call_bytes(call), queue) ? kActKept : kActAligned;
 }
 
