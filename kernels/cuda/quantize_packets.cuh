@@ -9,6 +9,18 @@
 //     S::at<n>(args, row, column)     the addresses of a packet of n values
 //     S::load<n>(args, addresses), S::none<n>()    a packet as it is kept
 //     S::values<n>(args, packet, x)                its values
+//     S::shifted           a packet at any address (device/shifted.cuh), of whose values left are
+//                          in the row: start(args, addresses, left), and finish()
+//
+// of which tiles in registers (quantize_tiles.cuh) want more:
+//
+//     S::operands<n>       a packet as it is kept
+//     S::moved(args, addresses, n)    n values further in a row
+//     S::finish_before_wait(args, addresses)    stream.cuh; and of what the call asks S for
+//     S::values<n, kCalls>(args, packet, x)     kCalls: what hardly any call asks for is called
+//     S::kIsCheap          values are made again of the packet when they become codes, by
+//                          S::values_again(packet, x), instead of waiting for their scale
+//     S::kPacketsOfPart    that pay for a block of a row, beside the exchange with others
 #pragma once
 
 extern "C" {
@@ -23,7 +35,7 @@ extern "C" {
 #include "cuda/dispatch.cuh"
 
 constexpr int kThreads = 256;
-constexpr int kMostThreads = 512; // for a row
+constexpr int kMostThreads = 512; // for a row, so that two find room on a multiprocessor
 constexpr int kSide = CODES_BLOCK_SIDE;
 
 struct quantize_args {
@@ -191,7 +203,7 @@ static __global__ void __launch_bounds__(kThreads)
     const quantize_args &codes = args.codes;
     const code_rule rule = rule_of<kScale>(codes);
     let_next_start();
-    uint32_t i = blockIdx.x * kThreads + threadIdx.x;
+    uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
     uint32_t row = quotient(i, codes.to_row), packet = i - row * codes.packets;
     bool is_inside = i < codes.n_packets;
     int64_t column = (int64_t)packet * n, place = codes.first_row + row;
@@ -229,12 +241,22 @@ static __global__ void __launch_bounds__(kThreads)
                                x, divisor, is_whole ? codes.store : kStoresFirst);
 }
 
-// The largest raw scale of all rows in scales[0], which is 0 before: packets of kVec elements, or
-// single ones. Positive floats have the order of their bits.
-template <typename S, int kVec>
+// Values behind the end of a row do not count: an activation of 0 may be something.
+template <int n>
+__device__ __forceinline__ void clear_behind(int left, float (&x)[n])
+{
+#pragma unroll
+    for (int i = 0; i < n; i++)
+        x[i] = i < left ? x[i] : 0.0f;
+}
+
+// The largest raw scale of all rows in scales[0], which is 0 before. Positive floats have the order
+// of their bits.
+template <typename S, bool kShifts>
 static __global__ void __launch_bounds__(kThreads)
     tensor_kernel(const __grid_constant__ typename S::args args)
 {
+    constexpr int kVec = kVecOf<typename S::T>;
     __shared__ float shared[32];
     const quantize_args &codes = args.codes;
     let_next_start();
@@ -242,11 +264,19 @@ static __global__ void __launch_bounds__(kThreads)
     float largest = 0.0f;
     for (uint32_t i = blockIdx.x * kThreads + threadIdx.x; i < codes.n_packets;
          i += gridDim.x * kThreads) {
-        uint32_t row = quotient(i, codes.to_row);
-        int64_t column = (int64_t)(i - row * codes.packets) * kVec;
+        const uint32_t row = quotient(i, codes.to_row);
+        const int64_t column = (int64_t)(i - row * codes.packets) * kVec;
         const auto from = S::template at<kVec>(args, codes.first_row + row, column);
         float x[kVec];
-        S::template values<kVec>(args, S::template load<kVec>(args, from), x);
+        if constexpr (kShifts) {
+            const int left = (int)min(codes.width - column, (int64_t)kVec);
+            typename S::shifted packet;
+            packet.start(args, from, left);
+            S::template values<kVec>(args, packet.finish(), x);
+            clear_behind(left, x);
+        } else {
+            S::template values<kVec>(args, S::template load<kVec>(args, from), x);
+        }
         largest = fmaxf(largest, largest_of(codes.rule, x));
     }
     largest = largest_in_group(largest, shared, kThreads);
@@ -314,6 +344,12 @@ static enum roped_status launch_packets(typename S::args args, kernel_fn<typenam
     return status;
 }
 
+// Have packets scales that are there, or those of groups?
+static bool are_packets(const quantize_args &codes)
+{
+    return !codes.finds || (codes.tile_rows == 1 && codes.tile_width <= kSide);
+}
+
 // The kernel for the scales of a launch.
 template <typename S>
 static enum roped_status launch_packets(const typename S::args &args, struct roped_queue *queue,
@@ -332,12 +368,11 @@ static enum roped_status find_tensor_scale(const typename S::args &args, bool is
                                            struct roped_queue *queue, struct roped_error *err)
 {
     constexpr int64_t kMostBlocks = 2048;
-    constexpr int kVec = kVecOf<typename S::T>;
     CHECK_RETURN(queue->backend,
                  cudaMemsetAsync(args.codes.scales.data, 0, sizeof(float), queue->stream), err);
-    enum roped_status status =
-        is_packed ? launch_packets<S, kVec>(args, tensor_kernel<S, kVec>, kMostBlocks, queue, err)
-                  : launch_packets<S, 1>(args, tensor_kernel<S, 1>, kMostBlocks, queue, err);
+    enum roped_status status = launch_packets<S, kVecOf<typename S::T>>(
+        args, is_packed ? tensor_kernel<S, false> : tensor_kernel<S, true>, kMostBlocks, queue,
+        err);
     return status ? status : start(queue, finish_kernel, dim3(1), 1, dim3(1), args.codes, err);
 }
 

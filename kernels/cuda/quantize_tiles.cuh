@@ -1,0 +1,290 @@
+// quantize_tiles.cuh - values of any source (quantize_packets.cuh) that stay in registers until
+// their scale is known: a row for a block of threads, or for a cluster's blocks of a part each, or
+// 128 x 128 values for a block. Rows that 16 bytes do not divide take the same kernels when their
+// scale is given, for shifting wants lanes beside each other.
+#pragma once
+
+#include "cuda/device/cluster.cuh"
+#include "cuda/device/shifted.cuh"
+#include "cuda/quantize_packets.cuh"
+
+constexpr int64_t kThreadsOfChip = 2048;
+constexpr int kMostVecs = 4;  // packets of a thread, of a row
+constexpr int kMostParts = 8; // of a row that has a scale of its own
+
+// Packets of a thread, of 128 x 128 values, each so many rows below the one before.
+template <typename T>
+constexpr int kBlockVecs = kSide *kSide / kVecOf<T> / kMostThreads;
+
+// Has any lane of the warp something? What is shifted, all of them take part in.
+__device__ __forceinline__ bool warp_has(int left)
+{
+    return __any_sync(0xFFFFFFFFu, left > 0);
+}
+
+// Packets at addresses at(v), of which left_of(v) values are in the row. kShifts: any addresses,
+// two packets at a time, for which there are registers.
+template <typename S, bool kShifts, int n, typename Raw, typename At, typename Left>
+__device__ __forceinline__ void load_packets(const typename S::args &args, const At &at,
+                                             const Left &left_of, Raw (&raw)[n])
+{
+    if constexpr (kShifts) {
+#pragma unroll
+        for (int v = 0; v < n; v += 2) {
+            typename S::shifted packet[2];
+#pragma unroll
+            for (int i = 0; i < 2 && v + i < n; i++)
+                packet[i].start(args, at(v + i), left_of(v + i));
+#pragma unroll
+            for (int i = 0; i < 2 && v + i < n; i++) {
+                raw[v + i] = S::template none<kVecOf<typename S::T>>();
+                if (warp_has(left_of(v + i)))
+                    raw[v + i] = packet[i].finish();
+            }
+        }
+    } else {
+#pragma unroll
+        for (int v = 0; v < n; v++) {
+            raw[v] = S::template none<kVecOf<typename S::T>>();
+            if (left_of(v) > 0)
+                raw[v] = S::template load<kVecOf<typename S::T>>(args, at(v));
+        }
+    }
+}
+
+// A tile in registers: kIsBlock, or a row, or its part; of rows that a warp takes, a block has
+// several. kShifts: 16 bytes do not divide rows, or addresses. A thread has one packet of a few
+// rows, which wait for code: what hardly any call asks for is called then.
+template <typename S, int kVecs, bool kIsBlock, bool kShifts>
+static __global__ void __launch_bounds__(2 * kMostThreads)
+    tile_kernel(const __grid_constant__ typename S::args args)
+{
+    constexpr int kVec = kVecOf<typename S::T>, kAcross = kSide / kVec;
+    const quantize_args &codes = args.codes;
+    const code_rule rule = rule_of<CODE_SCALE_F32>(codes);
+    __shared__ float shared[32];
+    __shared__ cluster_exchange parts;
+    constexpr int kMostAtOnce = S::kIsCheap ? kVecs : kShifts ? 2 : kMostVecs;
+    constexpr int kAtOnce = kVecs < kMostAtOnce ? kVecs : kMostAtOnce; // packets loaded
+    constexpr bool kCalls = kVecs == 1 || (kIsBlock && S::kIsRare);
+    typename S::template operands<kVec> raw[kAtOnce];
+    float kept[S::kIsCheap ? 1 : kVecs][kVec], largest = 0.0f;
+    int64_t row, column;
+    int left, step; // values to the row's end, 0 or below: none; from a packet to the next, or rows
+    if constexpr (kIsBlock) {
+        const int64_t strip = blockIdx.x / codes.n_tiles;
+        row = strip * kSide + threadIdx.x / kAcross;
+        column = (blockIdx.x - strip * codes.n_tiles) * kSide + threadIdx.x % kAcross * kVec;
+        left = (int)min(codes.width - column, (int64_t)kSide);
+        step = kMostThreads / kAcross;
+    } else {
+        row = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
+        step = blockDim.x * kVec;
+        column = (int)blockIdx.y * kVecs * step + (int)threadIdx.x * kVec;
+        left = row < codes.n_rows ? (int)(codes.width - column) : 0;
+    }
+    const auto from = S::template at<kVec>(args, row, column);
+    const auto at = [&](int v) {
+        if constexpr (kIsBlock)
+            return S::template at<kVec>(args, row + v * step, column);
+        else
+            return S::moved(args, from, v * step);
+    };
+    const auto left_of = [&](int v) {
+        return !kIsBlock ? left - v * step : row + v * step < codes.n_rows ? left : 0;
+    };
+    const auto has = [&](int v) { return kShifts ? warp_has(left_of(v)) : left_of(v) > 0; };
+    char *to = as_global(codes.y + row * codes.y_stride + column);
+    char *scale_to = as_global(static_cast<float *>(codes.scales.data) +
+                               (kIsBlock ? blockIdx.x : row * codes.scales.row));
+    const int64_t to_step = kIsBlock ? step * codes.y_stride : step;
+    let_next_start();
+    if (!kIsBlock && gridDim.y > 1 && codes.finds)
+        parts.begin();
+    S::finish_before_wait(args, from);
+    finish_before_wait(to, scale_to, left, codes.finds, __float_as_int(rule.largest));
+    wait_for_previous();
+#pragma unroll
+    for (int base = 0; base < kVecs; base += kAtOnce) {
+        load_packets<S, kShifts>(
+            args, [&](int v) { return at(base + v); }, [&](int v) { return left_of(base + v); },
+            raw);
+#pragma unroll
+        for (int v = base; v < base + kAtOnce; v++) {
+            float(&x)[kVec] = kept[S::kIsCheap ? 0 : v];
+            if (kVecs > 1 && !has(v))
+                continue;
+            S::template values<kVec, kCalls>(args, raw[v - base], x);
+            if constexpr (kShifts && !S::kIsCheap)
+                clear_behind(left_of(v), x);
+            const float of_packet = largest_of(rule, x);
+            if (kVecs > 1 || left_of(v) > 0)
+                largest = fmaxf(largest, of_packet);
+        }
+    }
+    code_divisor divisor;
+    if (codes.finds) {
+        largest = kIsBlock || gridDim.y == 1 ? largest_in_group(largest, shared, blockDim.x)
+                                             : parts.largest_of(largest);
+        const code_scale_made scale = make_scale(rule, largest);
+        if (threadIdx.x == 0 && blockIdx.y == 0 && left > 0)
+            store_scale(rule, {scale_to, 0, 0, 0}, 0, scale);
+        divisor = scale.divisor;
+    } else {
+        divisor = known_scale(codes);
+    }
+    const int lanes = kIsBlock ? kAcross : min((int)blockDim.x, 32); // of a row, in a warp
+    const int lane = (int)threadIdx.x % lanes;
+#pragma unroll
+    for (int v = 0; v < kVecs; v++) {
+        float(&x)[kVec] = kept[S::kIsCheap ? 0 : v];
+        uint8_t *code = reinterpret_cast<uint8_t *>(to) + v * to_step;
+        if (!has(v))
+            continue;
+        if constexpr (S::kIsCheap)
+            S::values_again(raw[v], x);
+        if constexpr (kShifts) {
+            divide_codes(rule, x, divisor);
+            store_shifted<uint8_t>(reinterpret_cast<char *>(code), left_of(v), lane > 0,
+                                   lane < lanes - 1, byte_codes_of(rule, x).word);
+        } else {
+            store_codes_of<CODE_SCALE_F32>(rule, code, x, divisor);
+        }
+    }
+}
+
+// What is no such tile, element by element and twice: groups at addresses that leave no packets,
+// and rows that are too wide.
+template <typename S>
+static __global__ void __launch_bounds__(kThreads)
+    element_kernel(const __grid_constant__ typename S::args args)
+{
+    __shared__ float shared[32];
+    const quantize_args &codes = args.codes;
+    let_next_start();
+    wait_for_previous();
+    const int64_t row = blockIdx.x / codes.n_tiles, tile = blockIdx.x - row * codes.n_tiles;
+    const int64_t first = tile * codes.tile_width;
+    const int64_t n = min(codes.tile_width, codes.width - first);
+    const auto value = [&](int64_t i) {
+        float x[1];
+        const auto from = S::template at<1>(args, row, first + i);
+        S::template values<1, true>(args, S::template load<1>(args, from), x);
+        return x[0];
+    };
+    code_divisor divisor;
+    if (codes.finds) {
+        float largest = 0.0f;
+        for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
+            const float x[1] = {value(i)};
+            largest = fmaxf(largest, largest_of(codes.rule, x));
+        }
+        largest = largest_in_group(largest, shared, blockDim.x);
+        const code_scale_made scale = make_scale(codes.rule, largest);
+        if (threadIdx.x == 0)
+            store_scale(codes.rule, codes.scales, scale_at(codes.scales, row, tile), scale);
+        divisor = scale.divisor;
+    } else {
+        divisor = known_scale(codes);
+    }
+    uint8_t *to = codes.y + row * codes.y_stride + (first >> codes.y_shift);
+    for (int64_t i = threadIdx.x; i < n >> codes.y_shift; i += blockDim.x) {
+        if (codes.y_shift) {
+            float x[2] = {value(2 * i), value(2 * i + 1)};
+            store_codes(codes.rule, to + i, x, divisor);
+        } else {
+            float x[1] = {value(i)};
+            store_codes(codes.rule, to + i, x, divisor);
+        }
+    }
+}
+
+// ------------------------------------------------------------------------------------ launches
+
+// Packets of rows that blocks of a cluster hold, or a block of twice the threads.
+static int64_t most_packets(const struct roped_queue *queue)
+{
+    return (int64_t)kMostVecs * kMostThreads * (queue->can_overlap ? kMostParts : 2);
+}
+
+// Blocks for a row. Of a few rows as many as multiprocessors have room for, each of so many packets
+// at least, for what a row waits for is what a thread does; or two for each multiprocessor, if then
+// a thread has one packet. Of many rows as few as hold it, and with a scale that is there they need
+// no cluster.
+static int64_t parts_of_row(const quantize_args &codes, int64_t packets, int64_t least,
+                            const struct roped_queue *queue)
+{
+    const int64_t chips = queue->n_multiprocessors;
+    if (codes.finds && !queue->can_overlap)
+        return 1;
+    least = codes.finds ? least : 32;
+    int64_t parts = blocks_of(packets, kMostVecs * kMostThreads);
+    for (; 2 * parts <= kMostParts; parts *= 2) {
+        const int64_t blocks = 2 * parts * codes.n_rows;
+        const bool is_spread = packets >= 2 * least * parts && blocks <= chips;
+        if (!is_spread && (packets <= kMostThreads * parts || blocks > 2 * chips))
+            break;
+    }
+    return parts;
+}
+
+// A row for a block, or a warp, or a part of one. Of a few rows, of which multiprocessors have room
+// for a thread each packet, a thread has as few packets as there are threads for; of many as many
+// as let a warp hold a row, which needs no barrier then, or four.
+template <typename S, bool kShifts>
+static enum roped_status launch_row(const typename S::args &args, struct roped_queue *queue,
+                                    struct roped_error *err)
+{
+    const quantize_args &codes = args.codes;
+    const int64_t whole = blocks_of(codes.width, kVecOf<typename S::T>);
+    const int64_t parts = parts_of_row(codes, whole, S::kPacketsOfPart, queue);
+    const int64_t packets = blocks_of(whole, parts);
+    const int64_t chips = queue->n_multiprocessors;
+    const bool is_few =
+        codes.n_rows <= 2 * chips || codes.n_rows * packets <= chips * kThreadsOfChip;
+    kernel_fn<typename S::args> *kernel = tile_kernel<S, 1, false, kShifts>;
+    int vecs = 1;
+    for (kernel_fn<typename S::args> *next :
+         {tile_kernel<S, 2, false, kShifts>, tile_kernel<S, 4, false, kShifts>})
+        if (packets > vecs * (is_few ? kMostThreads : 32)) {
+            kernel = next;
+            vecs *= 2;
+        }
+    int64_t threads = blocks_of(packets, 32 * vecs) * 32;
+    while (threads <= 32 && threads / 2 * vecs >= packets)
+        threads /= 2;
+    const unsigned rows = threads <= 32 && parts == 1 ? kThreads / (unsigned)threads : 1;
+    return start(queue, kernel, dim3((unsigned)threads, rows), blocks_of(codes.n_rows, rows),
+                 dim3(1, (unsigned)parts), args, err, 0, parts > 1 && codes.finds);
+}
+
+template <typename S, bool kShifts>
+static enum roped_status launch_tiles(const typename S::args &args, struct roped_queue *queue,
+                                      struct roped_error *err)
+{
+    const quantize_args &codes = args.codes;
+    if (codes.finds && codes.tile_rows > 1)
+        return start(queue, tile_kernel<S, kBlockVecs<typename S::T>, true, kShifts>,
+                     dim3(kMostThreads), blocks_of(codes.n_rows, kSide) * codes.n_tiles, dim3(1),
+                     args, err);
+    return launch_row<S, kShifts>(args, queue, err);
+}
+
+// Do registers hold a call's tiles, packets of so many values: rows, or blocks of 128 x 128?
+static bool are_held(const quantize_args &codes, int n, const struct roped_queue *queue)
+{
+    if (codes.rule.scale != CODE_SCALE_F32)
+        return false;
+    if (codes.finds)
+        return codes.tile_rows > 1 ||
+               (codes.n_tiles == 1 && blocks_of(codes.width, n) <= most_packets(queue));
+    return codes.width <= INT_MAX / 2;
+}
+
+template <typename S>
+static enum roped_status launch_elements(const typename S::args &args, struct roped_queue *queue,
+                                         struct roped_error *err)
+{
+    return start(queue, element_kernel<S>, dim3(args.codes.tile_width <= kSide ? 32 : kThreads),
+                 args.codes.n_rows * args.codes.n_tiles, dim3(1), args, err);
+}
