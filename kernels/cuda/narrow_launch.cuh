@@ -6,6 +6,8 @@
 
 #include <numeric>
 
+constexpr int64_t kOwnShared = 2 << 10; // bytes of shared memory that a block has besides
+
 // Do rows lie beside each other, in every tensor?
 static inline bool is_packed(const struct norm_args *args)
 {
@@ -27,7 +29,6 @@ template <typename K, typename C>
 static enum roped_status launch_narrow_rows(const struct norm_args &args, int64_t vectors,
                                             struct roped_queue *queue, struct roped_error *err)
 {
-    constexpr int64_t kOwn = 2 << 10; // bytes of shared memory that a block has besides
     const int64_t enough = args.n_rows / (2 * queue->n_multiprocessors);
     int threads = 4;
     while (threads * C::kVectors < vectors)
@@ -36,7 +37,8 @@ static enum roped_status launch_narrow_rows(const struct norm_args &args, int64_
     const int64_t span = packets_of_span(of_warp * args.hidden * (int64_t)sizeof(typename K::T));
     const int64_t bytes = 16 * C::kTensors * span; // of a warp
     int warps = 1;
-    while (warps < 8 && warps * of_warp < enough && 2 * warps * bytes + kOwn <= queue->shared_bytes)
+    while (warps < 8 && warps * of_warp < enough &&
+           2 * warps * bytes + kOwnShared <= queue->shared_bytes)
         warps *= 2;
     const int rows = warps * of_warp;
     const int64_t places = (int64_t)queue->n_multiprocessors * C::kMinBlocks * 8 / warps;

@@ -9,6 +9,7 @@
 // wait in shared memory (device/norm_staged.cuh).
 #pragma once
 
+#include "cuda/device/norm_turns.cuh"
 #include "cuda/norm_codes_row.cuh"
 
 // Where a row comes from: sums are sums of terms, or any. As with FP8, it is known only at run time
@@ -38,6 +39,12 @@ struct coded_row {
     __device__ __forceinline__ int vector(int v) const
     {
         return v * threads + thread;
+    }
+    // So many vectors: the next one is the first.
+    __device__ __forceinline__ void skip(int vectors)
+    {
+        thread += vectors * threads;
+        left -= vectors * threads;
     }
     // kFindsNow: addresses once, and not for every vector.
     template <bool kFindsNow>
@@ -86,34 +93,35 @@ __device__ __forceinline__ void find_gains(const norm_args &args, const uint4 &s
     add_bias(args, gain);
 }
 
-// Finds and stores the scales of a row's values: one of the row, or of each group, whose vectors
-// are in lanes of one warp beside each other: a row of several groups has at least as many threads
-// as a group has vectors.
-template <int kScale, typename K, int kVectors>
-__device__ __forceinline__ void
-find_scales(const quantize_args &codes, const code_rule &rule, const coded_row<K, kVectors> &part,
-            const float (&y)[kVectors][K::kVec], code_divisor (&divisor)[kVectors])
+// Makes and stores the scale of a row, of the largest value that a thread has found: a number, of
+// which NaN is none.
+template <typename K, int kVectors>
+__device__ __forceinline__ code_divisor find_row_scale(const quantize_args &codes,
+                                                       const code_rule &rule,
+                                                       const coded_row<K, kVectors> &part,
+                                                       float largest)
 {
     __shared__ float partial[32];
+    const code_scale_made scale =
+        make_scale(rule, largest_in_group(largest, partial, part.threads));
+    if (part.thread == 0 && part.has(0))
+        store_scale(rule, codes.scales, scale_at(codes.scales, part.row, 0), scale);
+    return scale.divisor;
+}
+
+// Makes and stores the scales of a row's groups, whose vectors are in lanes of one warp beside each
+// other: a row of several groups has at least as many threads as a group has vectors. A vector that
+// is not there has no group that is, or zeros there.
+template <int kScale, typename K, int kVectors>
+__device__ __forceinline__ void find_group_scales(const quantize_args &codes, const code_rule &rule,
+                                                  const coded_row<K, kVectors> &part,
+                                                  const float (&y)[kVectors][K::kVec],
+                                                  code_divisor (&divisor)[kVectors])
+{
     float largest[kVectors];
 #pragma unroll
     for (int v = 0; v < kVectors; v++)
         largest[v] = largest_magnitude(rule, y[v]);
-    if (codes.n_tiles == 1) {
-        float of_row = 0.0f;
-#pragma unroll
-        for (int v = 0; v < kVectors; v++)
-            of_row = fmaxf(of_row, part.has(v) ? without_nan(rule, largest[v]) : 0.0f);
-        const code_scale_made scale =
-            make_scale(rule, largest_in_group(of_row, partial, part.threads));
-        if (part.thread == 0 && part.has(0))
-            store_scale(rule, codes.scales, scale_at(codes.scales, part.row, 0), scale);
-#pragma unroll
-        for (int v = 0; v < kVectors; v++)
-            divisor[v] = scale.divisor;
-        return;
-    }
-    // a vector that is not there has no group that is, or zeros there
     const int shift = group_shift_of<kScale, K::kVec>(codes);
     const int64_t of_row = scales_of_strip(codes.scales, part.row);
     make_group_scales<kLeastLanes<kScale, K::kVec>>(
@@ -122,6 +130,31 @@ find_scales(const quantize_args &codes, const code_rule &rule, const coded_row<K
                 store_scale(rule, codes.scales,
                             of_row + scale_of_tile(codes.scales, part.vector(v) >> shift), scale);
         });
+}
+
+// The scales of a thread's vectors, found or known; those of rows are numbers.
+template <int kScale, typename K, int kVectors>
+__device__ __forceinline__ void
+find_scales(const quantize_args &codes, const code_rule &rule, const coded_row<K, kVectors> &part,
+            const float (&y)[kVectors][K::kVec], code_divisor (&divisor)[kVectors])
+{
+    if (kScale != CODE_SCALE_F32 || (codes.finds && codes.n_tiles > 1)) {
+        find_group_scales<kScale>(codes, rule, part, y, divisor);
+        return;
+    }
+    code_divisor of_row;
+    if (codes.finds) {
+        float largest = 0.0f;
+#pragma unroll
+        for (int v = 0; v < kVectors; v++)
+            largest = fmaxf(largest, part.has(v) ? largest_magnitude(rule, y[v]) : 0.0f);
+        of_row = find_row_scale(codes, rule, part, largest);
+    } else {
+        of_row = known_scale(codes);
+    }
+#pragma unroll
+    for (int v = 0; v < kVectors; v++)
+        divisor[v] = of_row;
 }
 
 // The results of a thread's vectors.
@@ -239,17 +272,54 @@ static __global__ void __launch_bounds__(kMostThreads, kVectors <= 2 ? 2 : 1)
             finish_all<K, false>(norm, gain, scale, y);
         if (kScale == CODE_SCALE_E4M3)
             start_next();
-        if (finds_scales<kScale>(codes)) {
-            find_scales<kScale>(codes, rule, part, y, divisor);
-        } else {
-#pragma unroll
-            for (int v = 0; v < kVectors; v++)
-                divisor[v] = known_scale(codes);
-        }
+        find_scales<kScale>(codes, rule, part, y, divisor);
         const int to_next = part.threads * kVec >> codes.y_shift;
         uint8_t *to = codes.y + row * codes.y_stride + (part.thread * kVec >> codes.y_shift);
         store_all<kScale>(rule, part, to, to_next, y, divisor);
         row += step;
+    }
+}
+
+// Wide rows of one input (device/norm_turns.cuh). kOfRow: with scales of rows, for which results
+// are made twice.
+template <typename K, int kScale, bool kOfRow>
+static __global__ void __launch_bounds__(1024)
+    norm_codes_turns_kernel(const __grid_constant__ norm_codes_args args)
+{
+    constexpr int kVec = K::kVec, kBatch = 16 / kVec; // vectors at a time
+    const quantize_args &codes = args.codes;
+    const code_rule rule = rule_of<kScale>(codes);
+    turning_rows<K> rows(args.norm);
+    let_next_start();
+    wait_for_previous();
+    rows.start();
+    const int to_next = rows.threads * kVec >> codes.y_shift;
+    for (; rows.row < args.norm.n_rows; rows.go_on()) {
+        const row_scale scale = rows.find_scale();
+        coded_row<K, kBatch> part(args.norm, rows.row);
+        uint8_t *to = codes.y + rows.row * codes.y_stride + (rows.thread * kVec >> codes.y_shift);
+        code_divisor of_row = {};
+        if constexpr (kOfRow) {
+            float largest = 0.0f;
+            rows.template for_each<false, 1>(scale, [&](int v, auto &y) {
+                if (v * rows.threads < rows.left)
+                    largest = fmaxf(largest, largest_magnitude(rule, y[0]));
+            });
+            of_row = find_row_scale(codes, rule, part, largest);
+        } else if (!finds_scales<kScale>(codes)) {
+            of_row = known_scale(codes);
+        }
+        rows.template for_each<true, kBatch>(scale, [&](int, auto &y) {
+            code_divisor divisor[kBatch];
+#pragma unroll
+            for (int i = 0; i < kBatch; i++)
+                divisor[i] = of_row;
+            if (!kOfRow && finds_scales<kScale>(codes))
+                find_group_scales<kScale>(codes, rule, part, y, divisor);
+            store_all<kScale>(rule, part, to, to_next, y, divisor);
+            part.skip(kBatch);
+            to += kBatch * to_next;
+        });
     }
 }
 
@@ -283,12 +353,13 @@ template <typename K, bool kIsAligned>
 static __global__ void __launch_bounds__(1024)
     norm_codes_staged_kernel(const __grid_constant__ norm_codes_args args)
 {
-    __shared__ float partial[32];
+    __shared__ row_exchange blocks;
     constexpr int kVec = K::kVec;
     const quantize_args &codes = args.codes;
     let_next_start();
+    blocks.begin();
     wait_for_previous();
-    const staged_row<K, kIsAligned> row(args.norm);
+    const staged_row<K, kIsAligned> row(args.norm, blocks);
     const int threads = row.threads, thread = row.thread;
     const row_scale scale = row.find_scale();
     float z[kVec] = {}, y[kVec] = {};
@@ -326,8 +397,9 @@ static __global__ void __launch_bounds__(1024)
             take(vector, n);
             largest = fmaxf(largest, largest_of(codes.rule, y));
         });
-        const code_scale_made made =
-            make_scale(codes.rule, largest_in_group(largest, partial, lanes));
+        largest = codes.n_tiles == 1 ? row.largest_of_row(largest)
+                                     : largest_in_group(largest, nullptr, lanes);
+        const code_scale_made made = make_scale(codes.rule, largest);
         if (thread % lanes == 0 && first < last)
             store_scale(codes.rule, codes.scales, scale_at(codes.scales, row.row, tile), made);
         row.for_each(first, last, lanes, [&](int vector, int n) {
@@ -340,15 +412,10 @@ static __global__ void __launch_bounds__(1024)
 
 // ------------------------------------------------------------------------------------ launches
 
-template <typename K, int kVectors, bool kLoops = false>
-static kernel_fn<norm_codes_args> *codes_kernel_of(const quantize_args &codes)
+// kernel_of(scale, of_row): compiled for the scales of a call.
+template <typename F>
+static kernel_fn<norm_codes_args> *kernel_of_scales(const quantize_args &codes, const F &kernel_of)
 {
-    const auto kernel_of = [](auto scale, auto of_row) -> kernel_fn<norm_codes_args> * {
-        if constexpr (kLoops)
-            return norm_codes_kernel<K, kVectors, scale.value>;
-        else
-            return norm_codes_row_kernel<K, kVectors, scale.value, of_row.value>;
-    };
     switch (codes.rule.scale) {
     case CODE_SCALE_E8M0:
         return kernel_of(std::integral_constant<int, CODE_SCALE_E8M0>{}, std::false_type{});
@@ -359,6 +426,31 @@ static kernel_fn<norm_codes_args> *codes_kernel_of(const quantize_args &codes)
             return kernel_of(std::integral_constant<int, CODE_SCALE_F32>{}, std::true_type{});
         return kernel_of(std::integral_constant<int, CODE_SCALE_F32>{}, std::false_type{});
     }
+}
+
+template <typename K, int kVectors, bool kLoops = false>
+static kernel_fn<norm_codes_args> *codes_kernel_of(const quantize_args &codes)
+{
+    return kernel_of_scales(codes, [](auto scale, auto of_row) -> kernel_fn<norm_codes_args> * {
+        if constexpr (kLoops)
+            return norm_codes_kernel<K, kVectors, scale.value>;
+        else
+            return norm_codes_row_kernel<K, kVectors, scale.value, of_row.value>;
+    });
+}
+
+// Wide rows in turn.
+template <typename K>
+static enum roped_status launch_turns(const norm_codes_args &args, struct roped_queue *queue,
+                                      struct roped_error *err)
+{
+    const int threads = wide_threads(args.norm.n_vectors);
+    const auto kernel =
+        kernel_of_scales(args.codes, [](auto scale, auto of_row) -> kernel_fn<norm_codes_args> * {
+            return norm_codes_turns_kernel<K, scale.value, of_row.value>;
+        });
+    return start(queue, kernel, dim3((unsigned)threads), queue->n_multiprocessors, dim3(), args,
+                 err, bytes_in_turn(&args.norm, threads));
 }
 
 // Rows of one input that a block of them takes in turn, where every multiprocessor has 16 of them
@@ -391,10 +483,14 @@ static enum roped_status launch_codes(norm_codes_args args, struct roped_queue *
             return status;
     }
     const bool is_aligned = has_vectors<T>(&norm, 1) && has_packets<T>(args.codes);
-    // a group's vectors may not be more than one for each thread (make_group_scales)
-    const bool has_groups = args.codes.rule.scale != CODE_SCALE_F32 || args.codes.n_tiles > 1;
-    const bool is_split = has_groups && args.codes.tile_width > (int64_t)threads * K::kVec;
-    if (K::kIsAny || !is_aligned || (args.codes.finds && is_split))
+    norm.n_vectors = (int32_t)(norm.hidden / K::kVec);
+    while (args.codes.n_tiles > 1 && K::kVec << args.codes.tile_shift < args.codes.tile_width)
+        args.codes.tile_shift++;
+    norm.n_places = places_in_turn<K>(&norm, is_aligned, queue);
+    if constexpr (!K::kAdds)
+        if (norm.n_places > 0)
+            return launch_turns<K>(args, queue, err);
+    if (K::kIsAny || !is_aligned)
         kept = 0;
     const bool is_block = kept > 0 && threads >= 128;
     const int64_t turns = is_block ? rows_in_turn<K>(norm.n_rows, queue->n_multiprocessors) : 1;
@@ -402,10 +498,10 @@ static enum roped_status launch_codes(norm_codes_args args, struct roped_queue *
         threads /= 2;
         kept = 4;
     }
-    norm.n_vectors = (int32_t)(norm.hidden / K::kVec);
-    while (args.codes.n_tiles > 1 && K::kVec << args.codes.tile_shift < args.codes.tile_width)
-        args.codes.tile_shift++;
-    const dim3 block = block_of_rows(threads);
+    const int parts = kept == 0  ? staged_parts(&norm, threads, queue)
+                      : is_block ? parts_of_row<K>(&norm, threads)
+                                 : 1;
+    const dim3 block = block_of_rows(kept == 0 ? threads / parts : threads);
     kernel_fn<norm_codes_args> *kernel =
         is_aligned ? norm_codes_staged_kernel<K, true> : norm_codes_staged_kernel<K, false>;
     if constexpr (!K::kIsAny)
@@ -420,9 +516,8 @@ static enum roped_status launch_codes(norm_codes_args args, struct roped_queue *
         status = stage_rows<K>(&norm, block.y, queue, &bytes, err);
     if (status)
         return status;
-    const int parts = is_block ? parts_of_row<K>(&norm, threads) : 1;
     return start(queue, kernel, block, blocks_of(norm.n_rows, block.y * turns), dim3(1, parts),
-                 args, err, bytes);
+                 args, err, bytes, kept == 0 && parts > 1);
 }
 
 template <bool kAdds>

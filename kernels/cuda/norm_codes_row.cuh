@@ -184,49 +184,48 @@ __device__ __forceinline__ row_floats<kVectors, K::kVec> values_of(const norm_ar
     return z;
 }
 
-// Rows in the registers of a part of a warp, or of a block. kOfRow: with a scale of the row; else
-// of groups, or a given one. Of a single row blockIdx.y's share of the warps writes what it has
-// read, as in device/norm.cuh.
+// A thread's part of a row: vectors thread, thread + threads, ... with all addresses, which are
+// computed before wait_for_previous. kOfRow: with a scale of the row; else of groups, or a given
+// one.
 template <typename K, int kVectors, int kScale, bool kOfRow>
-static __global__ void __launch_bounds__(kMostThreads, kVectors <= 2 ? 2 : 1)
-    norm_codes_row_kernel(const __grid_constant__ norm_codes_args args)
-{
+struct codes_place {
     using T = typename K::T;
-    constexpr int kVec = K::kVec;
-    constexpr bool kMayRound = sizeof(T) == 2;
-    constexpr int kPlaces = kVectors <= 2 ? 16 : 32; // of sums of kMostThreads, or twice as many
-    __shared__ __align__(16) float partial[kPlaces];
-    __shared__ float partial_largest[32];
-    const norm_args &norm = args.norm;
-    const quantize_args &codes = args.codes;
-    code_rule rule = rule_of<kScale>(codes);
-    const int64_t row = row_of_block();
-    const int threads = blockDim.x, thread = threadIdx.x;
-    const int first = thread * kVec, step = threads * kVec; // elements
-    const int to_weight = norm.n_vectors - thread;
-    const int left = compute_now(row < norm.n_rows ? to_weight : 0);
-    const int started = compute_now(norm.weight_kind == kWeightSame ? to_weight : 0);
-    const auto has = [&](int v) { return v * threads < left; };
-    // of several blocks that read a row each writes what its share of the warps has read (norm.cuh)
-    const unsigned n_warps = threads / 32;
-    const bool is_writer = compute_now(
-        (int)(thread / 32 * gridDim.y - blockIdx.y * n_warps < n_warps || threads < 32));
-    row_source<K> source(norm, row * norm.x_pitch + first,
-                         K::kAdds ? row * norm.residual_pitch + first : 0,
-                         K::kAdds ? row * norm.addend_pitch + first : 0);
-    source.find_now();
-    const char *weights = compute_now(static_cast<const char *>(norm.weight) + 16 * thread);
-    char *sums = nullptr;
-    if constexpr (K::kAdds)
-        sums =
-            as_global(static_cast<T *>(norm.residual_out) + row * norm.residual_out_pitch + first);
-    char *to = as_global(codes.y + row * codes.y_stride + (first >> codes.y_shift));
-    const int code_step = compute_now(step >> codes.y_shift);
-    const int shift = group_shift_of<kScale, kVec>(codes);
+    static constexpr int kVec = K::kVec;
     // lanes beside each other make the scales of different vectors (make_group_scales)
-    constexpr int kLeast = kLeastLanes<kScale, kVec>, kMakers = kMakersOf<kLeast, kVectors>;
-    char *scale_to[kVectors / kMakers];
-    if (kOfRow || finds_scales<kScale>(codes)) {
+    static constexpr int kLeast = kLeastLanes<kScale, kVec>, kMakers = kMakersOf<kLeast, kVectors>;
+    const int threads, thread, step; // elements to the next vector
+    int left, started; // vectors to the row's end, of x and of weights that x's type has
+    bool is_writer;
+    row_source<K> source;
+    const char *weights;
+    char *sums, *to, *scale_to[kVectors / kMakers];
+    int code_step;
+
+    __device__ __forceinline__ codes_place(const norm_args &norm, const quantize_args &codes,
+                                           int64_t row)
+        : threads(blockDim.x), thread(threadIdx.x), step(threads * kVec),
+          source(norm, row * norm.x_pitch + thread * kVec,
+                 K::kAdds ? row * norm.residual_pitch + thread * kVec : 0,
+                 K::kAdds ? row * norm.addend_pitch + thread * kVec : 0)
+    {
+        const int first = thread * kVec, to_weight = norm.n_vectors - thread;
+        left = compute_now(row < norm.n_rows ? to_weight : 0);
+        started = compute_now(norm.weight_kind == kWeightSame ? to_weight : 0);
+        // of several blocks that read a row each writes what its share of the warps has read
+        const unsigned n_warps = threads / 32;
+        is_writer = compute_now(
+            (int)(thread / 32 * gridDim.y - blockIdx.y * n_warps < n_warps || threads < 32));
+        source.find_now();
+        weights = compute_now(static_cast<const char *>(norm.weight) + 16 * thread);
+        sums = nullptr;
+        if constexpr (K::kAdds)
+            sums = as_global(static_cast<T *>(norm.residual_out) + row * norm.residual_out_pitch +
+                             first);
+        to = as_global(codes.y + row * codes.y_stride + (first >> codes.y_shift));
+        code_step = compute_now(step >> codes.y_shift);
+        if (!kOfRow && !finds_scales<kScale>(codes))
+            return;
+        const int shift = group_shift_of<kScale, kVec>(codes);
 #pragma unroll
         for (int v = 0; v < kVectors; v += kMakers) {
             const int vector = kOfRow ? 0 : (v + thread % kMakers) * threads + thread;
@@ -235,34 +234,31 @@ static __global__ void __launch_bounds__(kMostThreads, kVectors <= 2 ? 2 : 1)
                                               (kScale == CODE_SCALE_F32 ? 4 * at : at));
         }
     }
-    if (thread < kPlaces && thread >= threads / 32 * (kVectors / 2))
-        partial[thread] = 0.0f;
-    rule.element = compute_now(rule.element);
-    finish_before_wait(source.x, weights, left, started, code_step, rule.element);
-    wait_for_previous();
-    raw_row<K, kVectors> raw;
-    uint4 weight[kVectors];
-#pragma unroll
-    for (int v = 0; v < kVectors; v++) {
-        clear<K>(raw, v);
-        if (has(v))
-            load_into<K, true>(raw, v, source, v * step, kVec);
+    __device__ __forceinline__ bool has(int v) const
+    {
+        return v * threads < left;
     }
+    __device__ __forceinline__ void load(raw_row<K, kVectors> &raw, uint4 (&weight)[kVectors]) const
+    {
 #pragma unroll
-    for (int v = 0; v < kVectors; v++) {
-        weight[v] = no_weight<T>();
-        if (v * threads < started)
-            weight[v] = load_16(weights + v * threads * 16);
+        for (int v = 0; v < kVectors; v++) {
+            clear<K>(raw, v);
+            if (has(v))
+                load_into<K, true>(raw, v, source, v * step, kVec);
+        }
+#pragma unroll
+        for (int v = 0; v < kVectors; v++) {
+            weight[v] = no_weight<T>();
+            if (v * threads < started)
+                weight[v] = load_16(weights + v * threads * 16);
+        }
     }
-    let_next_start();
-    row_floats<kVectors, kVec> z = values_of(norm, raw), gain;
-#pragma unroll
-    for (int v = 0; v < kVectors; v++)
-#pragma unroll
-        for (float &value : z.of[v])
-            value = compute_now(value);
-    // one task for each vector: a sum's store, and gains
-    const auto prepare = [&](int i, int n) {
+    // One task for each vector, i, i + n, ... of them: a sum's store, and gains.
+    __device__ __forceinline__ void prepare(const norm_args &norm, int i, int n,
+                                            const row_floats<kVectors, kVec> &z,
+                                            const uint4 (&weight)[kVectors],
+                                            row_floats<kVectors, kVec> &gain) const
+    {
         for (int v = i; v < kVectors; v += n) {
             if constexpr (K::kAdds)
                 if (has(v) && is_writer)
@@ -273,8 +269,138 @@ static __global__ void __launch_bounds__(kMostThreads, kVectors <= 2 ? 2 : 1)
             for (float &value : gain.of[v])
                 value = compute_now(value);
         }
-    };
-    const float sum = sum_squares_now(z.of, partial, threads, prepare);
+    }
+    // The scales of vectors of the row's or of groups, of their largest values, found and stored.
+    __device__ __forceinline__ void find_scales(const quantize_args &codes, const code_rule &rule,
+                                                float (&largest)[kVectors],
+                                                code_divisor (&divisor)[kVectors]) const
+    {
+        const auto store = [&](int part, const code_scale_made &made) {
+            store_scale(rule, {scale_to[part], 0, 0, 0}, 0, made);
+        };
+        if constexpr (kOfRow) {
+            __shared__ float partial[32];
+#pragma unroll
+            for (int v = 1; v < kVectors; v++)
+                largest[0] = fmaxf(largest[0], largest[v]);
+            const float of_row = without_nan(rule, largest[0]);
+            const code_scale_made made =
+                make_scale(rule, largest_in_group(of_row, partial, threads));
+            if (thread == 0 && left > 0 && is_writer)
+                store(0, made);
+#pragma unroll
+            for (int v = 0; v < kVectors; v++)
+                divisor[v] = made.divisor;
+        } else if (!finds_scales<kScale>(codes)) {
+#pragma unroll
+            for (int v = 0; v < kVectors; v++)
+                divisor[v] = known_scale(codes);
+        } else {
+            int lanes = 1 << group_shift_of<kScale, kVec>(codes);
+            // a group that is all of a row, of 32 elements of float32, has two vectors in each lane
+            if (kScale == CODE_SCALE_E8M0 && kVec == 4 && kVectors == 2 && threads < lanes) {
+                largest[0] = largest[1] = larger_of(rule, largest[0], largest[1]);
+                lanes = threads;
+            }
+            __syncwarp();
+            make_group_scales<kLeast>(rule, largest, lanes, divisor,
+                                      [&](int v, const code_scale_made &made) {
+                                          if (has(v))
+                                              store(v / kMakers, made);
+                                      });
+        }
+    }
+    // Codes of values that are divided, where scales are numbers.
+    template <int kElement>
+    __device__ __forceinline__ void store_as(code_rule rule, float (&y)[kVectors][kVec],
+                                             const code_divisor (&divisor)[kVectors]) const
+    {
+        rule.element = kElement;
+#pragma unroll
+        for (int v = 0; v < kVectors; v++) {
+            uint8_t *at = reinterpret_cast<uint8_t *>(to) + v * code_step;
+            if (!has(v))
+                continue;
+            if constexpr (kScale == CODE_SCALE_F32)
+                store_fp8(at, byte_codes_of(rule, y[v]));
+            else
+                store_codes(rule, at, y[v], divisor[v]);
+        }
+    }
+    // One choice of a format for all vectors, the last one that of most calls.
+    __device__ __forceinline__ void store_all(const code_rule &rule, float (&y)[kVectors][kVec],
+                                              const code_divisor (&divisor)[kVectors]) const
+    {
+        if constexpr (kScale == CODE_SCALE_F32)
+#pragma unroll
+            for (int v = 0; v < kVectors; v++)
+                divide_codes(rule, y[v], divisor[v]);
+        if (kScale == CODE_SCALE_F32 && rule.element == CODE_E4M3)
+            store_as<CODE_E4M3>(rule, y, divisor);
+        else if (kScale == CODE_SCALE_F32 && rule.element == CODE_E5M2)
+            store_as<CODE_E5M2>(rule, y, divisor);
+        else if (kScale == CODE_SCALE_F32)
+            store_as<CODE_I8>(rule, y, divisor);
+        else if (kScale == CODE_SCALE_E4M3 || rule.element == CODE_E2M1)
+            store_as<CODE_E2M1>(rule, y, divisor);
+        else
+            store_as<CODE_E4M3>(rule, y, divisor);
+    }
+};
+
+// From what is normalised to the result, of all vectors.
+template <typename T, int kVectors, int kVec>
+__device__ __forceinline__ void finish_row(const norm_args &norm, float scale,
+                                           const row_floats<kVectors, kVec> &gain,
+                                           row_floats<kVectors, kVec> &z)
+{
+    constexpr bool kMayRound = sizeof(T) == 2;
+#pragma unroll
+    for (int v = 0; v < kVectors; v++)
+        multiply(z.of[v], scale);
+    if (kMayRound && norm.rounds_product)
+        z = rounded<T>(z);
+#pragma unroll
+    for (int v = 0; v < kVectors; v++)
+#pragma unroll
+        for (int i = 0; i < kVec; i++)
+            z.of[v][i] *= gain.of[v][i];
+    if (kMayRound && norm.rounds_result)
+        z = rounded<T>(z);
+}
+
+// Rows in the registers of a part of a warp, or of a block. Of a single row blockIdx.y's share of
+// the warps writes what it has read, as in device/norm.cuh.
+template <typename K, int kVectors, int kScale, bool kOfRow>
+static __global__ void __launch_bounds__(kMostThreads, kVectors <= 2 ? 2 : 1)
+    norm_codes_row_kernel(const __grid_constant__ norm_codes_args args)
+{
+    using T = typename K::T;
+    constexpr int kVec = K::kVec;
+    constexpr int kPlaces = kVectors <= 2 ? 16 : 32; // of sums of kMostThreads, or twice as many
+    __shared__ __align__(16) float partial[kPlaces];
+    const norm_args &norm = args.norm;
+    code_rule rule = rule_of<kScale>(args.codes);
+    const codes_place<K, kVectors, kScale, kOfRow> place(norm, args.codes, row_of_block());
+    const int threads = place.threads, thread = place.thread;
+    if (thread < kPlaces && thread >= threads / 32 * (kVectors / 2))
+        partial[thread] = 0.0f;
+    rule.element = compute_now(rule.element);
+    finish_before_wait(place.source.x, place.weights, place.left, place.started, place.code_step,
+                       rule.element);
+    wait_for_previous();
+    raw_row<K, kVectors> raw;
+    uint4 weight[kVectors];
+    place.load(raw, weight);
+    let_next_start();
+    row_floats<kVectors, kVec> z = values_of(norm, raw), gain;
+#pragma unroll
+    for (int v = 0; v < kVectors; v++)
+#pragma unroll
+        for (float &value : z.of[v])
+            value = compute_now(value);
+    const float sum = sum_squares_now(
+        z.of, partial, threads, [&](int i, int n) { place.prepare(norm, i, n, z, weight, gain); });
     const float mean = fmaf(sum, norm.inverse_hidden, norm.eps);
     float scale = inverse_root(mean);
     const bool is_done = is_good(sum, mean);
@@ -284,82 +410,15 @@ static __global__ void __launch_bounds__(kMostThreads, kVectors <= 2 ? 2 : 1)
     }
     if (norm.weight_kind > kWeightSame)
         gain = other_gains<T, kVectors, kVec>(norm, threads);
-    float(&y)[kVectors][kVec] = z.of;
-    if (!kOfRow && !is_writer)
+    if (!kOfRow && !place.is_writer)
         return;
-#pragma unroll
-    for (int v = 0; v < kVectors; v++)
-        multiply(y[v], scale);
-    if (kMayRound && norm.rounds_product)
-        z = rounded<T>(z);
-#pragma unroll
-    for (int v = 0; v < kVectors; v++)
-#pragma unroll
-        for (int i = 0; i < kVec; i++)
-            y[v][i] *= gain.of[v][i];
-    if (kMayRound && norm.rounds_result)
-        z = rounded<T>(z);
+    finish_row<T>(norm, scale, gain, z);
     float largest[kVectors];
     code_divisor divisor[kVectors];
 #pragma unroll
     for (int v = 0; v < kVectors; v++)
-        largest[v] = largest_magnitude(rule, y[v]); // of what is not there: 0, as its z
-    const auto store = [&](int part, const code_scale_made &made) {
-        store_scale(rule, {scale_to[part], 0, 0, 0}, 0, made);
-    };
-    if constexpr (kOfRow) {
-#pragma unroll
-        for (int v = 1; v < kVectors; v++)
-            largest[0] = fmaxf(largest[0], largest[v]);
-        const float of_row = without_nan(rule, largest[0]);
-        const code_scale_made made =
-            make_scale(rule, largest_in_group(of_row, partial_largest, threads));
-        if (!is_writer)
-            return;
-        if (thread == 0 && left > 0)
-            store(0, made);
-#pragma unroll
-        for (int v = 0; v < kVectors; v++)
-            divisor[v] = made.divisor;
-    } else if (!finds_scales<kScale>(codes)) {
-#pragma unroll
-        for (int v = 0; v < kVectors; v++)
-            divisor[v] = known_scale(codes);
-    } else {
-        __syncwarp();
-        make_group_scales<kLeast>(rule, largest, 1 << shift, divisor,
-                                  [&](int v, const code_scale_made &made) {
-                                      if (has(v))
-                                          store(v / kMakers, made);
-                                  });
-    }
-    if constexpr (kScale == CODE_SCALE_F32)
-#pragma unroll
-        for (int v = 0; v < kVectors; v++)
-            divide_codes(rule, y[v], divisor[v]);
-    const auto store_all = [&](auto element) {
-        code_rule known = rule;
-        known.element = element.value;
-#pragma unroll
-        for (int v = 0; v < kVectors; v++) {
-            uint8_t *at = reinterpret_cast<uint8_t *>(to) + v * code_step;
-            if (!has(v))
-                continue;
-            if constexpr (kScale == CODE_SCALE_F32)
-                store_fp8(at, byte_codes_of(known, y[v]));
-            else
-                store_codes(known, at, y[v], divisor[v]);
-        }
-    };
-    // one choice of a format for all vectors, the last one that of most calls
-    if (kScale == CODE_SCALE_F32 && rule.element == CODE_E4M3)
-        store_all(std::integral_constant<int, CODE_E4M3>{});
-    else if (kScale == CODE_SCALE_F32 && rule.element == CODE_E5M2)
-        store_all(std::integral_constant<int, CODE_E5M2>{});
-    else if (kScale == CODE_SCALE_F32)
-        store_all(std::integral_constant<int, CODE_I8>{});
-    else if (kScale == CODE_SCALE_E4M3 || rule.element == CODE_E2M1)
-        store_all(std::integral_constant<int, CODE_E2M1>{});
-    else
-        store_all(std::integral_constant<int, CODE_E4M3>{});
+        largest[v] = largest_magnitude(rule, z.of[v]); // of what is not there: 0, as its z
+    place.find_scales(args.codes, rule, largest, divisor);
+    if (place.is_writer)
+        place.store_all(rule, z.of, divisor);
 }

@@ -2,14 +2,10 @@
 // rows they take, which kernel. Host code but for the constants that a kernel is compiled with.
 #pragma once
 
-#include "cuda/device/norm_staged.cuh"
-#include "cuda/dispatch.cuh"
-#include "cuda/narrow_launch.cuh"
+#include "cuda/staged_launch.cuh"
 #include "ops/rmsnorm_quantize.h"
 
 #include <type_traits>
-
-constexpr int kNormThreads = 256; // per block where groups are smaller
 
 // Rows that a block takes in turn at most, as measured for rows of 512 and of 2,048 vectors: where
 // a multiprocessor has loads enough in flight, the next row's gain nothing.
@@ -83,37 +79,14 @@ struct norm_config {
     static constexpr int kMinBlocks = kIsHalved || (kBlock == 256 && !K::kAdds)      ? 4
                                       : kThreads == 512 && !kHasNext && kVectors < 8 ? 2
                                                                                      : 1;
+    // Threads that registers are shared out among, kMinBlocks times: with 56 of them three rows of
+    // 9 to 12 warps find room, not two.
+    static constexpr int kBound = kIsWide && kShares == 2 && !kLoops ? 576 : kBlock;
     static __device__ __forceinline__ int threads()
     {
         return kAnyWarps ? blockDim.x : kThreads;
     }
 };
-
-// Of a row, the last one not always whole.
-template <typename K>
-static int64_t vectors_of(const struct norm_args *args)
-{
-    return (args->hidden + K::kVec - 1) / K::kVec;
-}
-
-// Threads of a row of so many vectors: of more than 512 it has a block of whole warps to itself, of
-// which up to half would idle where the width is no power of two: an even number of warps, so that
-// half of them may do the work of all.
-template <int kThreads, int kVectors>
-static int threads_of_row(int64_t vectors)
-{
-    return kThreads < 512 ? kThreads : (int)blocks_of(vectors, 64 * kVectors) * 64;
-}
-
-// Of a kernel whose rows registers do not hold: those of the one that holds such a row, where there
-// is one. Where there is none, more threads have more loads in flight.
-template <typename K, int kThreads, int kVectors>
-static int staged_threads(const struct norm_args *args)
-{
-    if (args->hidden % K::kVec)
-        return kThreads * kVectors > 2048 ? kThreads : kThreads < 512 ? kThreads : 512;
-    return threads_of_row<kThreads, kVectors>(vectors_of<K>(args));
-}
 
 template <typename C>
 static dim3 block_of(const struct norm_args *args)
@@ -129,47 +102,6 @@ template <typename C>
 struct keeping : C {
     static constexpr bool kKeeps = true;
 };
-
-// A block whose rows have so many threads each: sum_in_group wants rows of more than a warp to have
-// one to themselves.
-static inline dim3 block_of_rows(int threads)
-{
-    return dim3(threads, threads > 32 ? 1 : kNormThreads / threads);
-}
-
-// Rows that registers do not hold, so many of them in a block: what it has of shared memory, in
-// bytes, or none where they are read again.
-template <typename K>
-static enum roped_status stage_rows(struct norm_args *args, int rows,
-                                    const struct roped_queue *queue, int64_t *bytes,
-                                    struct roped_error *err)
-{
-    constexpr int64_t kOwn = 2 << 10;      // bytes that a block has besides
-    constexpr int64_t kMost = INT_MAX / 2; // threads count vectors in a register
-    const int64_t vectors = vectors_of<K>(args), needed = 16 * kStagedPackets<K> * vectors * rows;
-    if (vectors > kMost)
-        return roped_fail(err, ROPED_TOO_LARGE,
-                          "tensor 'x': rows of %lld elements, expected at most %lld on this device",
-                          (long long)args->hidden, (long long)(kMost * K::kVec));
-    args->is_staged = needed + kOwn <= queue->shared_bytes;
-    args->by_elements = is_small<typename K::T>(args->n_rows * args->hidden, queue);
-    *bytes = args->is_staged ? needed : 0;
-    return ROPED_OK;
-}
-
-template <typename K>
-static enum roped_status launch_staged(struct norm_args *args, bool is_aligned, int threads,
-                                       struct roped_queue *queue, struct roped_error *err)
-{
-    const dim3 block = block_of_rows(threads);
-    int64_t bytes;
-    enum roped_status status = stage_rows<K>(args, block.y, queue, &bytes, err);
-    if (status)
-        return status;
-    kernel_fn<norm_args> *kernel =
-        is_aligned ? norm_staged_kernel<K, true> : norm_staged_kernel<K, false>;
-    return start(queue, kernel, block, blocks_of(args->n_rows, block.y), dim3(), *args, err, bytes);
-}
 
 // Rows that a group takes in turn, so that weights are read less often and all but the first load
 // overlap a sum. Narrow rows fill the machine with groups that take one row each: loading ahead
@@ -247,13 +179,6 @@ static enum roped_status launch_single(const struct norm_args *args, struct rope
                  dim3(1, parts), *args, err);
 }
 
-// More than a row or two for each multiprocessor: then threads and registers are to be shared out
-// well, before that every thread has as little to do as there are threads for.
-static inline bool has_many_rows(const struct norm_args *args, const struct roped_queue *queue)
-{
-    return args->n_rows > 2 * (int64_t)queue->n_multiprocessors;
-}
-
 // Of many rows: half of the threads, with twice the vectors, where all of them would be a
 // multiprocessor's only block.
 template <typename Few, typename Half>
@@ -262,8 +187,8 @@ using gathered = std::conditional_t<Few::kThreads == 1024 && Few::kVectors == 2,
 // Many rows whose scales are their own are bound by instructions: half of the threads, with twice
 // the vectors, share out what a row costs beside its elements. They also keep up with memory where
 // sums that pass L2 are divided by a given scale, and where many rows of one input have more than
-// 512 vectors: three blocks of them or more find room on a multiprocessor. Of more than 2,048
-// vectors it is two blocks of floats, and gains only where scales are found, too.
+// 512 vectors: three blocks of them or more find room on a multiprocessor. Those of more than 2,048
+// take turns where there is room for them.
 template <typename K, int kThreads, int kVectors, weight_class kClass,
           bool kAny = (kThreads >= 512)>
 static enum roped_status launch_config(struct norm_args *args, struct roped_queue *queue,
@@ -271,15 +196,13 @@ static enum roped_status launch_config(struct norm_args *args, struct roped_queu
 {
     constexpr bool kHalves = kThreads == 256 && K::kSink >= kToFp8PerRow;
     constexpr bool kHalvesLarge = kThreads == 256 && K::kAdds && K::kSink == kToFp8;
-    constexpr bool kHalvesWidest =
-        kThreads * kVectors == 4096 && sizeof(typename K::T) == 4 && K::kSink >= kToFp8PerRow;
-    constexpr bool kHalvesMany = (kThreads == 512 || kHalvesWidest) && !K::kAdds;
+    constexpr bool kHalvesMany = kThreads == 512 && !K::kAdds;
     using all = norm_config<K, kThreads, kVectors, kClass, false, 1, false, kAny>;
     using half_of = norm_config<K, kThreads / 2, kVectors * 2, kClass, false, 2, false, kAny>;
     using one = std::conditional_t<kHalvesMany, half_of, gathered<all, half_of>>;
     // a largest value is exchanged once more
     constexpr bool kHasFew =
-        !std::is_same_v<all, one> && (kThreads == 512 || kHalvesWidest || K::kSink != kToFp8PerRow);
+        !std::is_same_v<all, one> && (kThreads == 512 || K::kSink != kToFp8PerRow);
     using whole = norm_config<K, one::kThreads, one::kVectors, kClass, one::kMayLoop, one::kShares,
                               false, kAny>;
     using halved = norm_config<K, kThreads / 2, kVectors * 2, kClass, true, 2>;
@@ -351,16 +274,6 @@ struct row_shape {
     static constexpr int kThreads = kRowThreads, kVectors = kRowVectors;
 };
 
-constexpr int64_t kMostVectors = 4096;                  // of a row that registers hold
-constexpr int64_t kMostFloatVectors = 4 * kMostVectors; // whose squares float32 adds up
-
-// Threads of a wider row: two blocks of 640 find room on a multiprocessor, as two rows of up to 112
-// KiB do in its shared memory.
-static inline int wide_threads(int64_t vectors)
-{
-    return vectors <= 7168 ? 640 : 1024;
-}
-
 // launch(row_shape) for rows of so many vectors of 16 bytes, at most kMostVectors: two to four
 // loads in flight per thread, and a block as small as that allows, for its barrier is what a single
 // row waits for. 4,096 of bfloat16 are 512 vectors: 256 threads with two each.
@@ -429,6 +342,11 @@ static enum roped_status launch_norm(struct norm_args *args, bool is_aligned,
     if constexpr (K::kSink == kToFloats && !K::kHasTerms)
         if (!is_aligned && has_narrow_rows<K, false>(args))
             return launch_narrow<K, false>(*args, queue, err);
+    if constexpr (K::kSink == kToFloats && !K::kAdds) {
+        args->n_places = places_in_turn<K>(args, is_aligned, queue);
+        if (args->n_places)
+            return launch_turns<K>(args, queue, err);
+    }
     if (vectors <= kMostVectors)
         return with_row_shape(vectors, [&](auto shape) {
             return launch_rows<K, shape.kThreads, shape.kVectors>(args, is_aligned, queue, err);

@@ -18,6 +18,10 @@ extern "C" enum roped_status roped_cuda_rmsnorm_quantize(const struct roped_call
         return roped_cuda_rmsnorm_codes(args, call, scales, queue, err);
     set_quantize_args(&args, plan, scales);
     return with_float_type(x->dtype, [&](auto tag) {
-        return launch_quantized<typename decltype(tag)::type, false>(&args, plan, queue, err);
+        using T = typename decltype(tag)::type;
+        if (places_in_turn<norm_kind<T, kFromX, kToFp8>>(&args, has_vectors<T>(&args, kVecOf<T>),
+                                                         queue) > 0)
+            return roped_cuda_rmsnorm_codes(args, call, scales, queue, err);
+        return launch_quantized<T, false>(&args, plan, queue, err);
     });
 }

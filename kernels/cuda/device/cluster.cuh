@@ -2,24 +2,26 @@
 #pragma once
 
 #include "cuda/device/reduce.cuh"
+#include "cuda/device/stage.cuh"
 
 #include <stdint.h>
 
-// The largest value of all warps of a cluster's blocks, which are those of one blockIdx.x. Every
-// warp sends its own to each block, and the barrier of a block counts what has come: barriers of
+// A value of every warp of a cluster's blocks, which are those of one blockIdx.x, to all of them.
+// A warp sends its own to each block, and the barrier of a block counts what has come: barriers of
 // the cluster would have every thread wait until all that it wrote is visible to the device, 0.3 us
-// each.
-struct cluster_exchange {
-    static constexpr int kMost = 8 * 16; // warps
+// each. Of one exchange, of so many warps at most.
+template <typename Value, int kMost>
+struct cluster_values {
     uint64_t barrier;
-    float largest[kMost];
+    Value of_warp[kMost];
 
-    // Before wait_for_previous, by all threads: there are others to send to.
-    __device__ __forceinline__ void begin()
+    // Before wait_for_previous, by all threads: there are others to send to. Several exchanges meet
+    // once, all but the last one are only prepared.
+    __device__ __forceinline__ void prepare()
     {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
         if (threadIdx.x == 0) {
-            const unsigned bytes = gridDim.y * (blockDim.x / 32) * (unsigned)sizeof(float);
+            const unsigned bytes = gridDim.y * (blockDim.x / 32) * (unsigned)sizeof(Value);
             asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;\n\t"
                          "fence.mbarrier_init.release.cluster;\n\t"
                          "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
@@ -27,29 +29,26 @@ struct cluster_exchange {
                          : "r"(shared_address(&barrier)), "r"(bytes)
                          : "memory");
         }
+#endif
+    }
+    __device__ __forceinline__ void begin()
+    {
+        prepare();
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
         __syncwarp();
         asm volatile("barrier.cluster.arrive.relaxed.aligned;\n\t"
                      "barrier.cluster.wait.aligned;" ::
                          : "memory");
 #endif
     }
-    __device__ __forceinline__ float largest_of(float x)
+    // x is the value of a warp. of_warp has those of all, by the number of their block and in it.
+    __device__ __forceinline__ void exchange_of_warp(Value x)
     {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
         const unsigned lane = threadIdx.x % 32, n_warps = blockDim.x / 32;
-        x = largest_in_warp<32>(x);
+        const uint32_t to = shared_address(&of_warp[blockIdx.y * n_warps + threadIdx.x / 32]);
         if (lane < gridDim.y)
-            asm volatile("{\n\t"
-                         ".reg .u32 to, barrier;\n\t"
-                         "mapa.shared::cluster.u32 to, %0, %3;\n\t"
-                         "mapa.shared::cluster.u32 barrier, %1, %3;\n\t"
-                         "st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [to], %2, "
-                         "[barrier];\n\t"
-                         "}"
-                         :
-                         : "r"(shared_address(&largest[blockIdx.y * n_warps + threadIdx.x / 32])),
-                           "r"(shared_address(&barrier)), "r"(__float_as_uint(x)), "r"(lane)
-                         : "memory");
+            send(to, lane, x);
         unsigned has_come;
         do
             asm volatile("{\n\t"
@@ -61,19 +60,51 @@ struct cluster_exchange {
                          : "r"(shared_address(&barrier))
                          : "memory");
         while (!has_come);
+#endif
+    }
+    // The largest value of all threads.
+    __device__ __forceinline__ float largest_of(float x)
+    {
+        exchange_of_warp(largest_in_warp<32>(x));
+        const unsigned lane = threadIdx.x % 32;
         x = 0.0f;
 #pragma unroll
         for (unsigned i = 0; i < kMost; i += 32)
-            if (i + lane < gridDim.y * n_warps)
-                x = fmaxf(x, largest[i + lane]);
-        x = largest_in_warp<32>(x);
-#endif
-        return x;
+            if (i + lane < gridDim.y * (blockDim.x / 32))
+                x = fmaxf(x, of_warp[i + lane]);
+        return largest_in_warp<32>(x);
+    }
+    // The sum, in the order of a block that has as many warps, 32 at most.
+    __device__ __forceinline__ Value sum_of(Value x)
+    {
+        exchange_of_warp(sum_in_warp<32>(x));
+        return sum_leaves(of_warp, gridDim.y * (blockDim.x / 32));
     }
 
   private:
-    static __device__ __forceinline__ unsigned shared_address(const void *x)
+    // To the same place of a block of the cluster.
+    __device__ __forceinline__ void send(uint32_t to, unsigned block, Value x) const
     {
-        return (unsigned)__cvta_generic_to_shared(x);
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+        uint32_t remote, remote_barrier;
+        asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(to), "r"(block));
+        asm("mapa.shared::cluster.u32 %0, %1, %2;"
+            : "=r"(remote_barrier)
+            : "r"(shared_address(&barrier)), "r"(block));
+        if constexpr (sizeof(Value) == 4)
+            asm volatile(
+                "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(
+                    remote),
+                "r"(__float_as_uint((float)x)), "r"(remote_barrier)
+                : "memory");
+        else
+            asm volatile(
+                "st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, [%2];" ::"r"(
+                    remote),
+                "l"(__double_as_longlong((double)x)), "r"(remote_barrier)
+                : "memory");
+#endif
     }
 };
+
+using cluster_exchange = cluster_values<float, 8 * 16>;

@@ -564,7 +564,7 @@ __device__ __forceinline__ void norm_row(const norm_args &args, row_values<K, C>
 // in late: those of 64 rows on 64 multiprocessors disturb more than they save; and where a row's
 // own scale follows only behind the loads.
 template <typename K, typename C, bool kRounds>
-__global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
+__global__ void __launch_bounds__(C::kBound, C::kMinBlocks)
     norm_kernel(const __grid_constant__ struct norm_args args)
 {
     row_part<K, C> part;

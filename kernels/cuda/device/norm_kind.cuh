@@ -45,6 +45,7 @@ struct norm_args {
     int32_t sums_in_double; // bool
     int32_t is_staged;      // bool: else a row is read again
     int32_t by_elements;    // bool, where vectors are not aligned
+    int32_t n_places;       // of a thread, for rows in turn (norm_turns.cuh)
     int32_t rounds_product; // bool: rounding hf or type on a narrow type
     int32_t rounds_result;  // bool: rounding type on one
     // elements from a row to the next, where they may be more than hidden: norm_config, kStrides

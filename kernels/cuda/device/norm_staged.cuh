@@ -5,10 +5,13 @@
 //
 // A row waits in shared memory for its sum, each thread's vectors in a place of its own, so nobody
 // waits for another thread but for the sum. Where shared memory has no room, a row is read again.
+// Of a few rows each has several blocks, a cluster, whose warps have the vectors that those of one
+// block would have: it waits for what a multiprocessor executes.
 // Rows at addresses that 16 bytes do not divide are read and written by device/shifted.cuh, those
 // of small calls by elements: such a call waits for one load, and for its code.
 #pragma once
 
+#include "cuda/device/cluster.cuh"
 #include "cuda/device/norm.cuh"
 
 extern __shared__ uint4 staged_rows[]; // a block's
@@ -23,7 +26,24 @@ constexpr int kStagedPackets = sizeof(typename K::T) == 2 &&
                                    ? 2
                                    : 1;
 
-// A thread's part of a row: vectors thread, thread + threads, ...
+// What the warps of a row tell each other where they are in several blocks.
+struct row_exchange {
+    cluster_values<float, 32> sum, largest;
+    cluster_values<double, 32> exact;
+
+    // Before wait_for_previous.
+    __device__ __forceinline__ void begin()
+    {
+        if (gridDim.y == 1)
+            return;
+        sum.prepare();
+        largest.prepare();
+        exact.begin();
+    }
+};
+
+// A thread's part of a row: vectors thread, thread + threads, ... Threads are numbered through all
+// blocks of a row.
 template <typename K, bool kIsAligned>
 struct staged_row {
     using T = typename K::T;
@@ -32,6 +52,7 @@ struct staged_row {
     // vectors that are loaded at once
     static constexpr int kBatch = K::kIsAny ? 1 : K::kAdds ? 2 : 4;
     const norm_args &args;
+    row_exchange &blocks;
     row_source<K> source;
     uint4 *stage; // of vector 0
     int64_t row;
@@ -39,10 +60,10 @@ struct staged_row {
     int end;       // the same; 0 where there is no row
     int thread, threads;
 
-    __device__ __forceinline__ explicit staged_row(const norm_args &norm)
-        : args(norm), source(source_of_row<K, true>(norm, row_of_block())), row(row_of_block()),
-          n_vectors((int)((norm.hidden + kVec - 1) / kVec)), thread(threadIdx.x),
-          threads(blockDim.x)
+    __device__ __forceinline__ staged_row(const norm_args &norm, row_exchange &of_row)
+        : args(norm), blocks(of_row), source(source_of_row<K, true>(norm, row_of_block())),
+          row(row_of_block()), n_vectors((int)((norm.hidden + kVec - 1) / kVec)),
+          thread(blockIdx.y * blockDim.x + threadIdx.x), threads(gridDim.y * blockDim.x)
     {
         end = row < args.n_rows ? n_vectors : 0;
         stage = staged_rows + (int64_t)threadIdx.y * kPackets * n_vectors;
@@ -140,8 +161,12 @@ struct staged_row {
     }
     __device__ __forceinline__ float read_elements() const
     {
-        return read_by<1>([&](auto &raw, int vector) {
-            load_into<K, false>(raw, 0, source, (int64_t)vector * kVec, left(vector));
+        constexpr int n = K::kIsAny ? 1 : 2;
+        return read_by<n>([&](auto &raw, int vector) {
+#pragma unroll
+            for (int v = 0; v < n; v++)
+                load_into<K, false>(raw, v, source, (int64_t)(vector + v * threads) * kVec,
+                                    left(vector + v * threads));
         });
     }
     __device__ __forceinline__ float read_shifted() const
@@ -183,7 +208,9 @@ struct staged_row {
     {
         __shared__ float partial[32];
         __shared__ double exact_partial[32];
-        float sum = sum_in_group(read(), partial, threads);
+        const float share = read();
+        const float sum =
+            gridDim.y > 1 ? blocks.sum.sum_of(share) : sum_in_group(share, partial, threads);
         float mean = fmaf(sum, args.inverse_hidden, args.eps);
         float scale = inverse_root(mean);
         bool is_done = is_good(sum, mean) && !args.sums_in_double;
@@ -197,7 +224,9 @@ struct staged_row {
                 round_stored<K>(args, z);
                 squares.add(z);
             }
-            double exact = sum_in_group(squares.total(), exact_partial, threads);
+            const double exact = gridDim.y > 1
+                                     ? blocks.exact.sum_of(squares.total())
+                                     : sum_in_group(squares.total(), exact_partial, threads);
             scale = is_done ? scale : exact_scale(args, exact);
         }
         return {scale};
@@ -302,11 +331,16 @@ struct staged_row {
             store(static_cast<T *>(args.y) + row * args.y_pitch + (int64_t)vector * kVec, n, y);
         });
     }
-    __device__ __forceinline__ void write_row(const row_scale &scale) const
+    // The largest value of all threads.
+    __device__ __forceinline__ float largest_of_row(float largest) const
     {
         __shared__ float partial[32];
-        float most = take(thread, end, threads, scale);
-        float of_row = scale_for(args, largest_in_group(most, partial, threads));
+        return gridDim.y > 1 ? blocks.largest.largest_of(largest)
+                             : largest_in_group(largest, partial, threads);
+    }
+    __device__ __forceinline__ void write_row(const row_scale &scale) const
+    {
+        float of_row = scale_for(args, largest_of_row(take(thread, end, threads, scale)));
         if (thread == 0 && end > 0)
             args.scales[row] = of_row;
         write_codes(thread, end, threads, scale, divisor_of(of_row));
@@ -335,9 +369,11 @@ template <typename K, bool kIsAligned>
 __global__ void __launch_bounds__(1024)
     norm_staged_kernel(const __grid_constant__ struct norm_args args)
 {
+    __shared__ row_exchange blocks;
     let_next_start();
+    blocks.begin();
     wait_for_previous();
-    const staged_row<K, kIsAligned> row(args);
+    const staged_row<K, kIsAligned> row(args, blocks);
     row_scale scale = row.find_scale();
     if constexpr (K::kSink == kToFp8PerGroup)
         row.write_groups(scale);

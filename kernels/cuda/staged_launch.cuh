@@ -1,0 +1,139 @@
+// staged_launch.cuh - launch shapes of norms whose rows wait in shared memory: one by one, a few as
+// clusters (device/norm_staged.cuh), or many in turn (device/norm_turns.cuh). Host code.
+#pragma once
+
+#include "cuda/device/norm_turns.cuh"
+#include "cuda/narrow_launch.cuh"
+
+constexpr int kNormThreads = 256; // per block where groups are smaller
+
+// Of a row, the last one not always whole.
+template <typename K>
+static int64_t vectors_of(const struct norm_args *args)
+{
+    return (args->hidden + K::kVec - 1) / K::kVec;
+}
+
+// Threads of a row of so many vectors: of more than 512 it has a block of whole warps to itself, of
+// which up to half would idle where the width is no power of two: an even number of warps, so that
+// half of them may do the work of all.
+template <int kThreads, int kVectors>
+static int threads_of_row(int64_t vectors)
+{
+    return kThreads < 512 ? kThreads : (int)blocks_of(vectors, 64 * kVectors) * 64;
+}
+
+constexpr int64_t kMostVectors = 4096;                  // of a row that registers hold
+constexpr int64_t kMostFloatVectors = 4 * kMostVectors; // whose squares float32 adds up
+
+// Threads of a row of more than 2,048 vectors, and of one that registers do not hold: two blocks of
+// 640 find room on a multiprocessor, as two rows of up to 112 KiB do in its shared memory.
+static inline int wide_threads(int64_t vectors)
+{
+    if (vectors <= kMostVectors)
+        return threads_of_row<1024, 4>(vectors);
+    return vectors <= 7168 ? 640 : 1024;
+}
+
+// More than a row or two for each multiprocessor: then threads and registers are to be shared out
+// well, before that every thread has as little to do as there are threads for.
+static inline bool has_many_rows(const struct norm_args *args, const struct roped_queue *queue)
+{
+    return args->n_rows > 2 * (int64_t)queue->n_multiprocessors;
+}
+
+// Of a kernel whose rows registers do not hold: those of the one that holds such a row, where there
+// is one. Where there is none, more threads have more loads in flight.
+template <typename K, int kThreads, int kVectors>
+static int staged_threads(const struct norm_args *args)
+{
+    if (args->hidden % K::kVec)
+        return kThreads * kVectors > 2048 ? kThreads : kThreads < 512 ? kThreads : 512;
+    return threads_of_row<kThreads, kVectors>(vectors_of<K>(args));
+}
+
+// A block whose rows have so many threads each: sum_in_group wants rows of more than a warp to have
+// one to themselves.
+static inline dim3 block_of_rows(int threads)
+{
+    return dim3(threads, threads > 32 ? 1 : kNormThreads / threads);
+}
+
+// Rows that registers do not hold, so many of them in a block: what it has of shared memory, in
+// bytes, or none where they are read again.
+template <typename K>
+static enum roped_status stage_rows(struct norm_args *args, int rows,
+                                    const struct roped_queue *queue, int64_t *bytes,
+                                    struct roped_error *err)
+{
+    constexpr int64_t kMost = INT_MAX / 2; // threads count vectors in a register
+    const int64_t vectors = vectors_of<K>(args), needed = 16 * kStagedPackets<K> * vectors * rows;
+    if (vectors > kMost)
+        return roped_fail(err, ROPED_TOO_LARGE,
+                          "tensor 'x': rows of %lld elements, expected at most %lld on this device",
+                          (long long)args->hidden, (long long)(kMost * K::kVec));
+    args->is_staged = needed + kOwnShared <= queue->shared_bytes;
+    args->by_elements = is_small<typename K::T>(args->n_rows * args->hidden, queue);
+    *bytes = args->is_staged ? needed : 0;
+    return ROPED_OK;
+}
+
+// Blocks of a row of so many threads, a cluster, as long as all multiprocessors are not busy: of
+// four warps or more each.
+static inline int staged_parts(const struct norm_args *args, int threads,
+                               const struct roped_queue *queue)
+{
+    int parts = 1;
+    while (queue->can_overlap && parts < 8 && threads % (2 * parts * 32) == 0 &&
+           threads / (2 * parts) >= 128 && 2 * parts * args->n_rows <= queue->n_multiprocessors)
+        parts *= 2;
+    return parts;
+}
+
+template <typename K>
+static enum roped_status launch_staged(struct norm_args *args, bool is_aligned, int threads,
+                                       struct roped_queue *queue, struct roped_error *err)
+{
+    const int parts = staged_parts(args, threads, queue);
+    const dim3 block = block_of_rows(threads / parts);
+    int64_t bytes;
+    enum roped_status status = stage_rows<K>(args, block.y, queue, &bytes, err);
+    if (status)
+        return status;
+    kernel_fn<norm_args> *kernel =
+        is_aligned ? norm_staged_kernel<K, true> : norm_staged_kernel<K, false>;
+    return start(queue, kernel, block, blocks_of(args->n_rows, block.y), dim3(1, parts), *args, err,
+                 bytes, parts > 1);
+}
+
+// Places of a thread for vectors of rows in turn (device/norm_turns.cuh): one less than two rows
+// need, or as many as there is room for beside gains. 0 where rows are few, or narrow, or have no
+// room for more than one.
+template <typename K>
+static int places_in_turn(const struct norm_args *args, bool is_aligned,
+                          const struct roped_queue *queue)
+{
+    const int64_t vectors = vectors_of<K>(args), threads = wide_threads(vectors);
+    const int64_t of_row = blocks_of(vectors, threads);
+    const int64_t room = (queue->shared_bytes - kOwnShared) / (16 * threads) - of_row;
+    if (K::kAdds || !is_aligned || args->weight_kind > kWeightSame || !has_many_rows(args, queue) ||
+        vectors <= kMostVectors / 2 || room <= of_row)
+        return 0;
+    return (int)(room < 2 * of_row ? room : 2 * of_row - 1);
+}
+
+// Shared memory of those places, and of gains.
+static inline int64_t bytes_in_turn(const struct norm_args *args, int64_t threads)
+{
+    return 16 * threads * (args->n_places + blocks_of(args->n_vectors, threads));
+}
+
+template <typename K>
+static enum roped_status launch_turns(struct norm_args *args, struct roped_queue *queue,
+                                      struct roped_error *err)
+{
+    const int threads = wide_threads(vectors_of<K>(args));
+    args->n_vectors = (int32_t)vectors_of<K>(args);
+    return start(queue, norm_turns_kernel<K>, dim3((unsigned)threads), queue->n_multiprocessors,
+                 dim3(), *args, err, bytes_in_turn(args, threads));
+}
