@@ -1,61 +1,59 @@
 // binary_backward.cu - gradients of add, sub, mul and div on a CUDA device.
 //
-// Everything moves memory, so each case reads grad_output and the operands once:
+// Everything moves memory, so each case reads grad_output and the operands once. What is reduced
+// says which kernel:
 //
-//     no broadcasting      elementwise_kernel   reads g, a, b, writes both gradients
-//     one operand          sweep_kernel         reads g and the full operand, writes its gradient,
+//     nothing            elementwise_kernel     reads g, a, b, writes both gradients
+//     one operand        sweep_*_kernel         reads g and the full operand, writes its gradient,
 //                                               and sums the other's terms (binary_sweep.cuh)
-//     both operands, or    strided_kernel       once per gradient (binary_strided.cuh)
-//     more dims than a
-//     sweep walks
+//       of narrow rows   rows_kernel,           the same, rows that follow each other in memory as
+//                        columns_kernel         one (binary_rows.cuh, binary_columns.cuh)
+//     both operands      sweep_*_kernel         in one pass where each has one of two dims, else
+//                                               once per gradient
+//     few elements       elements_kernel        one element at a time, both gradients in one
+//                                               launch (binary_elements.cuh)
 //
-// add and sub read g alone. A sum is cut into segments where its own elements are too few to fill
-// the device (binary_sums.cuh). What a thread adds, and in which order, follows from the shapes and
-// from whether 16 bytes divide rows and addresses: the same bits from run to run and from device to
-// device. Atomic operations only count blocks. A thread adds the terms of an iteration in float32,
-// and iterations in double.
-#include "cuda/binary_strided.cuh"
+// The last one also has what no other knows. A sum is cut into segments where its own elements are
+// too few to fill the device (binary_sums.cuh). What a thread adds, and in which order, follows
+// from the shapes and from whether addresses are multiples of 16 bytes: the same bits from run to
+// run and from device to device. Atomic operations only count blocks. A thread adds the terms of an
+// iteration in float32, and iterations in double.
+#include "cuda/binary_columns.cuh"
+#include "cuda/binary_elements.cuh"
+#include "cuda/binary_rows.cuh"
 #include "cuda/binary_sweep.cuh"
 
 // ------------------------------------------------------------------------------------ elementwise
 
 constexpr int kElementThreads = 256;
 
-// a is x and b is y of device/binary.cuh.
-struct element_args {
-    const void *g, *a, *b;
-    void *grad_a, *grad_b;
-    int64_t n;
-    int32_t kind;
-    struct binary_signs sign;
-};
-
-// kKeeps: what it reads in L2 (device/vector.cuh)
+// kKeeps: what it reads in L2 (device/vector.cuh). a is x and b is y of device/binary.cuh.
 template <typename T, int kVec, int kKind, bool kKeeps>
-__device__ __forceinline__ void element_packet(const element_args &args, int64_t at)
+__device__ __forceinline__ void element_packet(const sum_args &args, int64_t at)
 {
     using pack_of = packet<T, kVec>;
-    float g[kVec], a[kVec] = {}, b[kVec] = {}, of_a[kVec], of_b[kVec];
-    typename pack_of::raw raw_g, raw_a, raw_b;
+    float g[kVec], a[kVec], b[kVec], of_a[kVec], of_b[kVec];
+    typename pack_of::raw raw_g, raw_a = {}, raw_b = {};
     raw_g = pack_of::template load<kKeeps>(static_cast<const T *>(args.g) + at);
-    if (kKind == kBinaryAny ? args.kind != kBinaryLinear : kKind != kBinaryLinear) {
-        raw_a = pack_of::template load<kKeeps>(static_cast<const T *>(args.a) + at);
-        raw_b = pack_of::template load<kKeeps>(static_cast<const T *>(args.b) + at);
-        pack_of::widen(raw_a, a);
-        pack_of::widen(raw_b, b);
+    if (args.has_values) {
+        raw_a = pack_of::template load<kKeeps>(static_cast<const T *>(args.x) + at);
+        raw_b = pack_of::template load<kKeeps>(static_cast<const T *>(args.y) + at);
     }
     pack_of::widen(raw_g, g);
+    pack_of::widen(raw_a, a);
+    pack_of::widen(raw_b, b);
 #pragma unroll
     for (int i = 0; i < kVec; i++)
-        both_terms<kKind>(args.kind, g[i], a[i], b[i], args.sign, of_a[i], of_b[i]);
-    pack_of::store(static_cast<T *>(args.grad_a) + at, of_a);
-    pack_of::store(static_cast<T *>(args.grad_b) + at, of_b);
+        both_terms<kKind>(kKind, g[i], args.has_values ? a[i] : args.one.x,
+                          args.has_values ? b[i] : args.one.y, of_a[i], of_b[i]);
+    pack_of::store(static_cast<T *>(args.grad_x) + at, of_a);
+    pack_of::store(static_cast<T *>(args.grad_y) + at, of_b);
 }
 
 // The first threads also take an element each of those that fill no packet.
 template <typename T, int kVec, int kKind, bool kKeeps>
 __global__ void __launch_bounds__(kElementThreads)
-    elementwise_kernel(const __grid_constant__ struct element_args args)
+    elementwise_kernel(const __grid_constant__ struct sum_args args)
 {
     let_next_start();
     wait_for_previous();
@@ -67,54 +65,76 @@ __global__ void __launch_bounds__(kElementThreads)
         element_packet<T, 1, kKind, false>(args, rest);
 }
 
-template <typename T>
-static kernel_fn<element_args> *element_kernel_of(int kind, bool keeps)
+template <typename T, int kKind>
+static kernel_fn<sum_args> *element_kernel_of(bool is_packed, bool keeps)
 {
-    if (kind == kBinaryMul)
-        return keeps ? elementwise_kernel<T, kVecOf<T>, kBinaryMul, true>
-                     : elementwise_kernel<T, kVecOf<T>, kBinaryMul, false>;
-    if (kind == kBinaryOverY)
-        return keeps ? elementwise_kernel<T, kVecOf<T>, kBinaryOverY, true>
-                     : elementwise_kernel<T, kVecOf<T>, kBinaryOverY, false>;
-    return keeps ? elementwise_kernel<T, kVecOf<T>, kBinaryLinear, true>
-                 : elementwise_kernel<T, kVecOf<T>, kBinaryLinear, false>;
+    return !is_packed ? elementwise_kernel<T, 1, kKind, false>
+           : keeps    ? elementwise_kernel<T, kVecOf<T>, kKind, true>
+                      : elementwise_kernel<T, kVecOf<T>, kKind, false>;
 }
 
+// Small calls take single elements, too: more threads, each with less to do.
 template <typename T>
 static enum roped_status launch_elementwise(const struct roped_call *call,
                                             struct roped_queue *queue, struct roped_error *err)
 {
-    const struct binary_plan *plan = reinterpret_cast<const struct binary_plan *>(call->plan);
-    struct sum_args named = {};
-    struct element_args args = {};
-    name_tensors(call, BINARY_IN_B, &named);
-    args.g = named.g;
-    args.a = named.x;
-    args.b = named.y;
-    args.grad_a = call->out[BINARY_GRAD_A].data;
-    args.grad_b = named.grad_y;
-    args.n = plan->n;
-    args.kind = named.kind;
-    args.sign = named.sign;
-    bool is_packed = named.y_is_packed && is_aligned(args.g, 16) && is_aligned(args.a, 16) &&
-                     is_aligned(args.grad_a, 16);
-    int64_t moved = args.n * (int64_t)sizeof(T) * (args.kind == kBinaryLinear ? 3 : 5);
-    kernel_fn<element_args> *kernel = is_packed
-                                          ? element_kernel_of<T>(args.kind, passes_l2(moved, queue))
-                                          : elementwise_kernel<T, 1, kBinaryAny, false>;
-    return start(queue, kernel, dim3(kElementThreads),
-                 ceil_div(args.n, kElementThreads * (is_packed ? kVecOf<T> : 1)), dim3(), args,
+    struct sum_args args = {};
+    name_tensors(call, BINARY_IN_B, &args);
+    bool is_packed =
+        are_aligned({args.g, args.x, args.y, args.grad_x, args.grad_y}) && args.n > kMostElements;
+    int64_t moved = args.n * (int64_t)sizeof(T) * (args.has_values ? 5 : 3);
+    bool keeps = passes_l2(moved, queue);
+    return start(queue,
+                 args.kind == kBinaryMul ? element_kernel_of<T, kBinaryMul>(is_packed, keeps)
+                                         : element_kernel_of<T, kBinaryOverY>(is_packed, keeps),
+                 dim3(kElementThreads),
+                 blocks_of(args.n, kElementThreads * (is_packed ? kVecOf<T> : 1)), dim3(), args,
                  err);
 }
 
 // ------------------------------------------------------------------------------------ launches
 
-static bool is_broadcast(const struct binary_plan *plan, int32_t side)
+// One operand is broadcast: its gradient is summed, and the other's written on the way.
+template <typename T>
+static enum roped_status launch_one(const struct roped_call *call, int32_t sum_side,
+                                    struct roped_queue *queue, struct roped_error *err)
 {
-    for (int i = 0; i < plan->rank; i++)
-        if (!(plan->dim[i].in & side))
-            return true;
-    return false;
+    const struct binary_plan *plan = reinterpret_cast<const struct binary_plan *>(call->plan);
+    struct sweep_args args = {};
+    if (is_of_elements(plan, sum_side) || !name_sweep<T>(call, sum_side, kSweepOne, &args))
+        return launch_elements<T>(call, sum_side, queue, err);
+    if (is_of_rows<T>(plan, sum_side))
+        return launch_rows<T>(plan, args.sum, queue, err);
+    if (is_of_columns<T>(plan, sum_side))
+        return launch_columns<T>(plan, args.sum, queue, err);
+    return launch_sweep<T, kSweepOne>(&args, keeps_columns(plan, sum_side), queue, err);
+}
+
+// One gradient where both operands are broadcast.
+template <typename T>
+static enum roped_status launch_side(const struct roped_call *call, int32_t sum_side,
+                                     struct roped_queue *queue, struct roped_error *err)
+{
+    const struct binary_plan *plan = reinterpret_cast<const struct binary_plan *>(call->plan);
+    struct sweep_args args = {};
+    if (!name_sweep<T>(call, sum_side, kSweepBoth, &args))
+        return launch_elements<T>(call, sum_side, queue, err);
+    return launch_sweep<T, kSweepBoth>(&args, keeps_columns(plan, sum_side), queue, err);
+}
+
+template <typename T>
+static enum roped_status launch_both(const struct roped_call *call, struct roped_queue *queue,
+                                     struct roped_error *err)
+{
+    const struct binary_plan *plan = reinterpret_cast<const struct binary_plan *>(call->plan);
+    const int32_t both = BINARY_IN_A | BINARY_IN_B;
+    struct sweep_args args = {};
+    if (is_of_elements(plan, BINARY_IN_A) && is_of_elements(plan, BINARY_IN_B))
+        return launch_elements<T>(call, both, queue, err);
+    if (is_of_cross<T>(plan) && name_sweep<T>(call, side_of_cross(plan), kSweepCross, &args))
+        return launch_cross<T>(&args, queue, err);
+    enum roped_status status = launch_side<T>(call, BINARY_IN_A, queue, err);
+    return status ? status : launch_side<T>(call, BINARY_IN_B, queue, err);
 }
 
 template <typename T>
@@ -123,13 +143,11 @@ static enum roped_status launch(const struct roped_call *call, struct roped_queu
 {
     const struct binary_plan *plan = reinterpret_cast<const struct binary_plan *>(call->plan);
     bool sums_a = is_broadcast(plan, BINARY_IN_A), sums_b = is_broadcast(plan, BINARY_IN_B);
-    if (!sums_a && !sums_b)
-        return launch_elementwise<T>(call, queue, err);
-    int32_t sum_side = sums_a ? BINARY_IN_A : BINARY_IN_B;
-    if (sums_a != sums_b && is_of_sweep(plan, sum_side))
-        return launch_sweep<T>(call, sum_side, queue, err);
-    enum roped_status status = launch_strided<T>(call, BINARY_IN_A, queue, err);
-    return status ? status : launch_strided<T>(call, BINARY_IN_B, queue, err);
+    if (sums_a && sums_b)
+        return launch_both<T>(call, queue, err);
+    if (sums_a || sums_b)
+        return launch_one<T>(call, sums_a ? BINARY_IN_A : BINARY_IN_B, queue, err);
+    return launch_elementwise<T>(call, queue, err);
 }
 
 static enum roped_status clear(const struct roped_tensor *gradient, struct roped_queue *queue,

@@ -20,7 +20,8 @@ struct columns_args {
     uint32_t n_threads; // at work
     uint32_t n_steps;   // of a thread
     divisor_of_index to_row;
-    struct binary_signs sign;
+    int32_t has_values;
+    struct binary_ones one;
 };
 
 constexpr int kColumnsThreads = 256;
@@ -47,8 +48,7 @@ __device__ __forceinline__ void sum_columns(const columns_args &args, const floa
             if (n[s] == 0)
                 continue;
             raw_g[s] = load_elements<T, kVec>(g + at + s * step, n[s]);
-            if (kKind != kBinaryLinear)
-                raw_x[s] = load_elements<T, kVec>(x + at + s * step, n[s]);
+            raw_x[s] = load_elements<T, kVec>(x + at + s * step, n[s]);
         }
 #pragma unroll
         for (int s = 0; s < kColumnsAhead; s++) {
@@ -60,7 +60,8 @@ __device__ __forceinline__ void sum_columns(const columns_args &args, const floa
 #pragma unroll
             for (int j = 0; j < kVec; j++) {
                 float term;
-                both_terms<kKind>(kKind, of_g[j], of_x[j], y[j], args.sign, full[j], term);
+                both_terms<kKind>(kKind, of_g[j], args.has_values ? of_x[j] : args.one.x, y[j],
+                                  full[j], term);
                 terms[j] += j < n[s] ? term : 0.0f;
             }
             store_elements<T, kVec>(to + at + s * step, full, n[s]);
@@ -72,36 +73,6 @@ __device__ __forceinline__ void sum_columns(const columns_args &args, const floa
     }
 }
 
-// The sum of each column over n_rows rows of values: as many threads for a column as there are,
-// then one. value(i) is what place i has.
-template <typename F>
-__device__ __forceinline__ double add_rows(const columns_args &args, uint32_t n_rows,
-                                           double (&shared)[kColumnsThreads], const F &value)
-{
-    constexpr uint32_t kBatch = 16; // loads in flight: a loop would wait for each
-    const uint32_t n_parts = kColumnsThreads / args.width;
-    const uint32_t part = quotient(threadIdx.x, args.to_row);
-    const uint32_t column = threadIdx.x - part * args.width;
-    double sum = 0;
-    for (uint32_t row = part; row < n_rows && part < n_parts; row += kBatch * n_parts) {
-        float of_row[kBatch];
-#pragma unroll
-        for (uint32_t i = 0; i < kBatch; i++) {
-            const uint32_t at = row + i * n_parts;
-            of_row[i] = at < n_rows ? value(at * args.width + column) : 0.0f;
-        }
-#pragma unroll
-        for (uint32_t i = 0; i < kBatch; i++)
-            sum += (double)of_row[i];
-    }
-    shared[threadIdx.x] = sum;
-    __syncthreads();
-    if (threadIdx.x < args.width)
-        for (uint32_t i = 1; i < n_parts; i++)
-            sum += shared[i * args.width + threadIdx.x];
-    return sum;
-}
-
 template <typename T, int kKind>
 __global__ void __launch_bounds__(kColumnsThreads, 2)
     columns_kernel(const __grid_constant__ struct columns_args args)
@@ -109,7 +80,6 @@ __global__ void __launch_bounds__(kColumnsThreads, 2)
     constexpr int kVec = kVecOf<T>;
     __shared__ float kept[kColumnsThreads * kVec];
     __shared__ double shared[kColumnsThreads];
-    __shared__ bool is_last;
     const bool is_at_work = threadIdx.x < args.n_threads;
     uint32_t column[kVec];
 #pragma unroll
@@ -119,12 +89,11 @@ __global__ void __launch_bounds__(kColumnsThreads, 2)
     }
     let_next_start();
     wait_for_previous();
-    float y[kVec] = {};
-    if (kKind != kBinaryLinear) {
+    float y[kVec];
 #pragma unroll
-        for (int j = 0; j < kVec; j++)
-            y[j] = element<T>::to_float(static_cast<const T *>(args.y)[column[j]]);
-    }
+    for (int j = 0; j < kVec; j++)
+        y[j] = args.has_values ? element<T>::to_float(static_cast<const T *>(args.y)[column[j]])
+                               : args.one.y;
     double sum[kVec] = {};
     if (is_at_work)
         sum_columns<T, kVec, kKind>(args, y, sum);
@@ -132,26 +101,25 @@ __global__ void __launch_bounds__(kColumnsThreads, 2)
     for (int j = 0; j < kVec; j++)
         kept[threadIdx.x * kVec + j] = (float)sum[j];
     __syncthreads();
-    double total = add_rows(args, args.n_threads * kVec / args.width, shared,
-                            [&](uint32_t i) { return kept[i]; });
-    const bool is_mine = threadIdx.x < args.width;
-    if (gridDim.x > 1) {
-        if (is_mine) {
-            args.partial[blockIdx.x * args.width + threadIdx.x] = (float)total;
-            __threadfence();
-        }
-        __syncthreads();
-        if (threadIdx.x == 0)
-            is_last = atomicInc(args.counter, gridDim.x - 1) == gridDim.x - 1;
-        __syncthreads();
-        if (!is_last)
-            return;
-        __threadfence();
-        total = add_rows(args, gridDim.x, shared, // past L1, see load_partial
-                         [&](uint32_t i) { return __ldcg(args.partial + i); });
-    }
-    if (is_mine)
-        static_cast<T *>(args.grad_y)[threadIdx.x] = element<T>::from_float((float)total);
+    // the block's rows, and then those of all blocks, past L1, which may have older lines
+    float *partial = args.partial + blockIdx.x * args.width;
+    bool is_last = false, is_sum;
+    do {
+        is_sum = is_last || gridDim.x == 1;
+        add_rows(
+            args.width, is_last ? gridDim.x : args.n_threads * kVec / args.width, shared,
+            [&](uint32_t row, uint32_t at) {
+                return is_last ? __ldcg(args.partial + row * args.width + at)
+                               : kept[row * args.width + at];
+            },
+            [&](uint32_t at, double total) {
+                if (is_sum)
+                    static_cast<T *>(args.grad_y)[at] = element<T>::from_float((float)total);
+                else
+                    partial[at] = (float)total;
+            });
+        is_last = !is_sum && comes_last(args.counter, gridDim.x);
+    } while (is_last);
 }
 
 // ------------------------------------------------------------------------------------ host
@@ -181,21 +149,21 @@ static bool is_of_columns(const struct binary_plan *plan, int32_t sum_side)
 
 template <typename T>
 static enum roped_status launch_columns(const struct binary_plan *plan, const struct sum_args &sum,
-                                        void *grad_x, struct roped_queue *queue,
-                                        struct roped_error *err)
+                                        struct roped_queue *queue, struct roped_error *err)
 {
     constexpr int64_t kMostBlocks = 2 * kMultiprocessors;
     columns_args args = {};
     args.g = sum.g;
     args.x = sum.x;
     args.y = sum.y;
-    args.grad_x = grad_x;
+    args.grad_x = sum.grad_x;
     args.grad_y = sum.grad_y;
     args.n = plan->n;
     args.width = (uint32_t)plan->dim[1].size;
     args.n_threads = (uint32_t)threads_of_columns(args.width, kVecOf<T>);
     args.to_row = index_divisor(args.width);
-    args.sign = sum.sign;
+    args.has_values = sum.has_values;
+    args.one = sum.one;
     const int64_t steps = blocks_of(blocks_of(plan->n, kVecOf<T>), args.n_threads);
     args.n_steps = (uint32_t)clamp(blocks_of(steps, kMostBlocks), kColumnsAhead, INT_MAX);
     const int64_t n_blocks = blocks_of(steps, args.n_steps);
@@ -206,7 +174,6 @@ static enum roped_status launch_columns(const struct binary_plan *plan, const st
         return status;
     kernel_fn<columns_args> *kernel = sum.kind == kBinaryMul     ? columns_kernel<T, kBinaryMul>
                                       : sum.kind == kBinaryOverY ? columns_kernel<T, kBinaryOverY>
-                                      : sum.kind == kBinaryOverX ? columns_kernel<T, kBinaryOverX>
-                                                                 : columns_kernel<T, kBinaryLinear>;
+                                                                 : columns_kernel<T, kBinaryOverX>;
     return start(queue, kernel, dim3(kColumnsThreads), n_blocks, dim3(), args, err);
 }

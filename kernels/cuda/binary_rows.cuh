@@ -18,7 +18,8 @@ struct rows_args {
     uint32_t width;
     uint32_t rows_of_warp; // of as many whole packets
     divisor_of_index to_row;
-    struct binary_signs sign;
+    int32_t has_values;
+    struct binary_ones one;
 };
 
 // n elements of a packet, or fewer at the end of a tensor; those behind it are 0.
@@ -55,27 +56,25 @@ struct row_packet {
     int n;        // elements of the warp's rows: kVec, or fewer at the end
     int left;     // of this row from the first one on, which may be more than n
     typename packet<T, kVec>::raw g, x;
-    float y, next_y; // of this row and of the one behind it
+    T y, next_y; // of this row and of the one behind it
 
     __device__ __forceinline__ void begin(const rows_args &args, int64_t first_row, int64_t first,
-                                          uint32_t place, uint32_t end, bool has_values)
+                                          uint32_t place, uint32_t end)
     {
         const T *values = static_cast<const T *>(args.y) + first_row;
         at = place;
         n = min(max((int)(end - at), 0), kVec);
         row = quotient(min(at, end - 1), args.to_row);
         left = (int)((row + 1) * args.width - at);
-        y = next_y = 0.0f;
+        y = next_y = element<T>::from_float(1.0f);
         g = x = make_uint4(0, 0, 0, 0);
         if (n == 0)
             return;
         g = load_elements<T, kVec>(static_cast<const T *>(args.g) + first + at, n);
-        if (!has_values)
-            return;
         x = load_elements<T, kVec>(static_cast<const T *>(args.x) + first + at, n);
-        y = element<T>::to_float(values[row]);
+        y = values[row];
         if (left < n)
-            next_y = element<T>::to_float(values[row + 1]);
+            next_y = values[row + 1];
     }
 };
 
@@ -90,12 +89,14 @@ __device__ __forceinline__ void finish_packet(const rows_args &args,
     float g[kVec], x[kVec], of_x[kVec], low = 0.0f, high = 0.0f;
     packet<T, kVec>::widen(mine.g, g);
     packet<T, kVec>::widen(mine.x, x);
+    const float y = args.has_values ? element<T>::to_float(mine.y) : args.one.y;
+    const float next_y = args.has_values ? element<T>::to_float(mine.next_y) : args.one.y;
 #pragma unroll
     for (int i = 0; i < kVec; i++) {
         float term;
         const bool is_low = i < mine.left;
-        both_terms<kKind>(kKind, g[i], x[i], is_low ? mine.y : mine.next_y, args.sign, of_x[i],
-                          term);
+        both_terms<kKind>(kKind, g[i], args.has_values ? x[i] : args.one.x, is_low ? y : next_y,
+                          of_x[i], term);
         term = i < mine.n ? term : 0.0f;
         low += is_low ? term : 0.0f;
         high += is_low ? 0.0f : term;
@@ -138,8 +139,8 @@ __global__ void __launch_bounds__(kRowsThreads)
         row_packet<T, kVec> packets[kAhead];
 #pragma unroll
         for (int i = 0; i < kAhead; i++)
-            packets[i].begin(args, first_row, first, base + i * step + threadIdx.x % 32 * kVec, end,
-                             kKind != kBinaryLinear);
+            packets[i].begin(args, first_row, first, base + i * step + threadIdx.x % 32 * kVec,
+                             end);
 #pragma unroll
         for (int i = 0; i < kAhead; i++)
             if (base + i * step < end)
@@ -188,24 +189,23 @@ static bool is_of_rows(const struct binary_plan *plan, int32_t sum_side)
 
 template <typename T>
 static enum roped_status launch_rows(const struct binary_plan *plan, const struct sum_args &sum,
-                                     void *grad_x, struct roped_queue *queue,
-                                     struct roped_error *err)
+                                     struct roped_queue *queue, struct roped_error *err)
 {
     rows_args args = {};
     args.g = sum.g;
     args.x = sum.x;
     args.y = sum.y;
-    args.grad_x = grad_x;
+    args.grad_x = sum.grad_x;
     args.grad_y = sum.grad_y;
     args.n_rows = plan->dim[0].size;
     args.width = (uint32_t)plan->dim[1].size;
     args.rows_of_warp = (uint32_t)rows_of_warp(args.n_rows, args.width, kVecOf<T>);
     args.to_row = index_divisor(args.width);
-    args.sign = sum.sign;
+    args.has_values = sum.has_values;
+    args.one = sum.one;
     kernel_fn<rows_args> *kernel = sum.kind == kBinaryMul     ? rows_kernel<T, kBinaryMul>
                                    : sum.kind == kBinaryOverY ? rows_kernel<T, kBinaryOverY>
-                                   : sum.kind == kBinaryOverX ? rows_kernel<T, kBinaryOverX>
-                                                              : rows_kernel<T, kBinaryLinear>;
+                                                              : rows_kernel<T, kBinaryOverX>;
     return start(queue, kernel, dim3(kRowsThreads),
                  blocks_of(args.n_rows, args.rows_of_warp * (kRowsThreads / 32)), dim3(), args,
                  err);

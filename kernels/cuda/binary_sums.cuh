@@ -1,286 +1,275 @@
-// binary_sums.cuh - how the threads of a gradient's sums are laid out, how a block adds what its
-// threads have summed, and how the partial sums of several blocks are added.
+// binary_sums.cuh - what the kernels of a gradient's sums share: the dims of one gradient, the way
+// of a thread through its terms, how a block adds what its threads have summed, and how the partial
+// sums of several blocks are added.
 //
-// A block's threads are lanes (over the innermost dim, a packet each) x step lanes x kept lanes. An
-// element of the gradient has n_steps terms, or packets of them; a thread takes every n-th step, n
-// the number of step lanes. Where threads would be too few, steps are cut into segments
-// (blockIdx.y) with partial sums of their own: out[i] = partial[0][i] + partial[1][i] + ... What a
+// An element of the gradient has n_steps terms, or packets of them; a thread takes every n-th step,
+// n the number of step lanes of its block. Where threads would be too few, steps are cut into
+// segments with partial sums of their own: out[i] = partial[0][i] + partial[1][i] + ... What a
 // thread adds depends on the shape alone, and so do the bits.
 #pragma once
 
 #include "cuda/device/binary.cuh"
+#include "cuda/device/quotient.cuh"
 #include "cuda/device/stream.cuh"
 #include "cuda/dispatch.cuh"
 
-constexpr int kSumThreads = 256;
+constexpr int kSumThreads = 256; // at most, of a block
+
+// A dim that a gradient keeps, or one that it is summed over.
+struct sum_dim {
+    int64_t size;
+    struct divisor_of_index by; // size, where is_small
+    int64_t g, x;               // elements of grad_output and of x to the next index
+};
+
+struct sum_offsets {
+    int64_t g, x;
+};
 
 struct sum_args {
     const void *g;
-    const void *x;     // the operand whose gradient is not summed here
-    const void *y;     // the operand whose gradient is
-    void *grad_y;      // T, or
-    float *partial;    // [blocks x][segments][sums of a block]
-    uint32_t *counter; // [blocks x]: how many segments are there
-    struct binary_signs sign;
-    int32_t kind; // enum binary_kind
-
-    int32_t y_is_packed;          // bool: 16 bytes of y and grad_y in one access
-    int32_t lane_bits, step_bits; // lanes and step lanes are powers of two
-    int64_t n_across;             // how many times the lanes of columns cover the innermost dim
-    int64_t width;                // elements of the innermost dim
-    int64_t n_kept;               // elements of the kept dims further out
-    int64_t n_inner;              // steps side by side: parts of a row, or summed rows
+    const void *x; // the operand whose gradient is not summed here
+    const void *y; // the operand whose gradient is
+    void *grad_x;
+    void *grad_y;
+    int32_t has_values; // bool: else x and y are any tensor, and one instead
+    struct binary_ones one;
+    int32_t kind;     // enum binary_kind
+    int32_t is_small; // bool: every index is below 2^31
+    int32_t n_kept_dims, n_dims;
+    int64_t n; // elements of grad_output
+    int64_t n_kept;
     int64_t n_steps;
     int64_t steps_per_segment; // a multiple of step lanes
+    uint32_t n_segments;
+    float *partial;                         // [groups of sums][segments][sums of a group]
+    uint32_t *counter;                      // [groups of sums]: how many segments are there
+    struct sum_dim dim[ROPED_MAX_RANK + 1]; // kept ones first, the outermost first of either
 };
 
 // ------------------------------------------------------------------------------------ places
 
-struct sum_place {
-    int lane, step_lane;
-    int64_t column;    // of the thread's packet in the innermost dim, at step 0
-    int64_t kept;      // index over the kept dims further out
-    int64_t sum;       // element of the gradient, the first of columns
-    int64_t step, end; // the first step, and that behind the segment
-    bool is_inside;
+// Once, for calls of 2^30 elements or more: a division of 64 bits is a hundred instructions.
+static __device__ __noinline__ int64_t large_quotient(int64_t n, int64_t by)
+{
+    return n / by;
+}
+
+__device__ __forceinline__ int64_t quotient_of(int64_t n, int64_t size, const divisor_of_index &by,
+                                               bool is_small)
+{
+    return is_small ? (int64_t)quotient((uint32_t)n, by) : large_quotient(n, size);
+}
+
+// Adds the offsets of an index over n dims.
+template <bool kIsSmall>
+__device__ __forceinline__ sum_offsets add_offsets(const sum_dim *dim, int n, int64_t index,
+                                                   sum_offsets at)
+{
+#pragma unroll 1
+    for (int i = n - 1; i > 0; i--) {
+        const int64_t outer = quotient_of(index, dim[i].size, dim[i].by, kIsSmall);
+        const int64_t place = kIsSmall ? (uint32_t)index - (uint32_t)outer * (uint32_t)dim[i].size
+                                       : index - outer * dim[i].size;
+        index = outer;
+        at.g += place * dim[i].g;
+        at.x += place * dim[i].x;
+    }
+    if (n > 0) {
+        at.g += index * dim[0].g;
+        at.x += index * dim[0].x;
+    }
+    return at;
+}
+
+static __device__ __noinline__ sum_offsets add_large_offsets(const sum_dim *dim, int n,
+                                                             int64_t index, sum_offsets at)
+{
+    return add_offsets<false>(dim, n, index, at);
+}
+
+__device__ __forceinline__ sum_offsets find(const sum_args &args, const sum_dim *dim, int n,
+                                            int64_t index, sum_offsets at)
+{
+    return args.is_small ? add_offsets<true>(dim, n, index, at)
+                         : add_large_offsets(dim, n, index, at);
+}
+
+__device__ __forceinline__ sum_offsets kept_offsets(const sum_args &args, int64_t kept)
+{
+    return find(args, args.dim, args.n_kept_dims, kept, {0, 0});
+}
+
+// How a thread goes from step to step where these are n_inner side by side, outer times.
+struct walk_args {
+    int64_t n_inner;
+    struct divisor_of_index by; // n_inner, where is_small
+    int64_t inner_advance;      // what the thread's next step adds to its place among these
+    struct sum_offsets inner;   // elements to the next step,
+    struct sum_offsets outer;   // and to the next n_inner of them
+    struct sum_offsets advance; // what the thread's next step adds to its element,
+    struct sum_offsets turn;    // and on top where n_inner have ended
 };
 
-template <int kVec, bool kIsColumns>
-__device__ __forceinline__ sum_place place_of(const sum_args &args)
+struct sum_walk {
+    sum_offsets at;
+    int64_t inner;  // place among n_inner
+    int32_t n_left; // steps: a call whose threads took 2^31 each would not fit any memory
+};
+
+__device__ __forceinline__ sum_walk walk_from(const sum_args &args, const walk_args &by,
+                                              const sum_offsets &kept, int64_t step, int64_t end,
+                                              uint32_t step_lanes)
 {
-    sum_place place;
-    int thread = threadIdx.x;
-    place.lane = thread & ((1 << args.lane_bits) - 1);
-    place.step_lane = (thread >> args.lane_bits) & ((1 << args.step_bits) - 1);
-    place.column = place.lane * kVec;
-    place.kept = ((int64_t)blockIdx.x * kSumThreads + thread) >> (args.lane_bits + args.step_bits);
-    if constexpr (kIsColumns) {
-        int64_t across = place.kept;
-        place.kept = args.n_across == 1               ? across
-                     : args.n_kept == 1               ? 0
-                     : (across | args.n_across) >> 32 ? across / args.n_across
-                                                      : (uint32_t)across / (uint32_t)args.n_across;
-        across -= place.kept * args.n_across;
-        place.column += across * (kVec << args.lane_bits);
+    const int64_t outer = quotient_of(step, by.n_inner, by.by, args.is_small);
+    sum_walk walk;
+    walk.inner = step - outer * by.n_inner;
+    walk.at.g = kept.g + outer * by.outer.g + walk.inner * by.inner.g;
+    walk.at.x = kept.x + outer * by.outer.x + walk.inner * by.inner.x;
+    walk.n_left = step < end ? (int32_t)(((uint32_t)(end - step) - 1) / step_lanes) + 1 : 0;
+    return walk;
+}
+
+// kHasX: x has strides of its own.
+template <bool kHasX>
+__device__ __forceinline__ void advance(const walk_args &by, sum_walk &walk)
+{
+    walk.inner += by.inner_advance;
+    walk.at.g += by.advance.g;
+    if (kHasX)
+        walk.at.x += by.advance.x;
+    if (walk.inner >= by.n_inner) {
+        walk.inner -= by.n_inner;
+        walk.at.g += by.turn.g;
+        if (kHasX)
+            walk.at.x += by.turn.x;
     }
-    place.is_inside = place.kept < args.n_kept && (!kIsColumns || place.column < args.width);
-    place.sum = kIsColumns ? place.kept * args.width + place.column : place.kept;
-    int64_t begin = blockIdx.y * args.steps_per_segment;
-    place.end = min(begin + args.steps_per_segment, args.n_steps);
-    place.step = begin + place.step_lane;
-    return place;
 }
 
 // ------------------------------------------------------------------------------------ values
 
-// y: one value for each column of the packet, or one for the row.
-template <typename T, int kSums>
-__device__ __forceinline__ void load_y(const sum_args &args, const sum_place &place,
-                                       float (&y)[kSums])
+// Stores elements low to high of a packet. Out of line: few packets are stored so.
+template <typename T>
+static __device__ __noinline__ void store_part(T *to, uint4 packed, int low, int high)
 {
-    const T *from = static_cast<const T *>(args.y) + place.sum;
-    if (args.kind == kBinaryLinear || !place.is_inside)
-        return;
-    if constexpr (kSums > 1) {
-        if (args.y_is_packed) {
-            packet<T, kSums>::widen(packet<T, kSums>::load(from), y);
-            return;
-        }
-    }
+    alignas(16) T part[kVecOf<T>];
+    memcpy(part, &packed, sizeof part);
 #pragma unroll
-    for (int j = 0; j < kSums; j++)
-        y[j] = element<T>::to_float(from[j]);
-}
-
-// Adds what one iteration summed: columns each to its own, all of a row to one.
-template <int kVec, int kSums>
-__device__ __forceinline__ void add_iteration(float (&term)[kVec], double (&sum)[kSums])
-{
-    static_assert(kSums == kVec || kSums == 1, "columns or a row");
-    if constexpr (kSums < kVec) {
-#pragma unroll
-        for (int half = kVec / 2; half > 0; half /= 2)
-#pragma unroll
-            for (int j = 0; j < half; j++)
-                term[j] += term[j + half];
-    }
-#pragma unroll
-    for (int j = 0; j < kSums; j++)
-        sum[j] += (double)term[j];
+    for (int i = 0; i < kVecOf<T>; i++)
+        if (low <= i && i < high)
+            to[i] = part[i];
 }
 
 // ------------------------------------------------------------------------------------ sums
 
-// Sums of columns over the step lanes, by a tree: across warps in shared memory, inside them by
-// exchanges. Step lane 0 gets them.
-template <int kVec>
-__device__ __forceinline__ void add_step_lanes(const sum_args &args, double (&sum)[kVec],
-                                               double (&shared)[kVec][kSumThreads])
-{
-    int lanes = 1 << args.lane_bits, across = lanes << args.step_bits;
-    int distance = across / 2, place = threadIdx.x & (across - 1);
-    if (distance >= 32) {
-#pragma unroll
-        for (int j = 0; j < kVec; j++)
-            shared[j][threadIdx.x] = sum[j];
-    }
-    for (; distance >= lanes && distance >= 32; distance /= 2) {
-        __syncthreads();
-        if (place < distance) {
-#pragma unroll
-            for (int j = 0; j < kVec; j++)
-                shared[j][threadIdx.x] = sum[j] += shared[j][threadIdx.x + distance];
-        }
-    }
-    for (; distance >= lanes; distance /= 2) {
-#pragma unroll
-        for (int j = 0; j < kVec; j++)
-            sum[j] += __shfl_xor_sync(0xFFFFFFFFu, sum[j], distance);
-    }
-}
+// A place of a block where sums lie side by side, or the threads of each. Thread t is at step lane
+// (t >> stride_bits) % 2^step_bits.
+struct lane_args {
+    int32_t stride_bits, step_bits;
+};
 
-// The sum of a row over all threads of its kept lane: the first of them gets it.
-__device__ __forceinline__ double add_row_lanes(const sum_args &args, double sum)
+// The sum of a kept lane over its step lanes; step lane 0 gets it.
+__device__ __forceinline__ double add_step_lanes(const lane_args &lanes, double sum,
+                                                 float (&shared)[kSumThreads])
 {
-    __shared__ double shared[kSumThreads / 32];
-    int across = 1 << (args.lane_bits + args.step_bits), warp = threadIdx.x / 32;
-    for (int distance = min(across, 32) / 2; distance > 0; distance /= 2)
-        sum += __shfl_xor_sync(0xFFFFFFFFu, sum, distance);
-    if (across <= 32)
-        return sum;
-    if (threadIdx.x % 32 == 0)
-        shared[warp] = sum;
+    const int stride = 1 << lanes.stride_bits, span = stride << lanes.step_bits;
+    float part = (float)sum;
+    for (int distance = min(span, 32) / 2; distance >= stride; distance /= 2)
+        part += __shfl_xor_sync(0xFFFFFFFFu, part, distance);
+    if (span <= 32 || lanes.step_bits == 0)
+        return part;
+    shared[threadIdx.x] = part;
     __syncthreads();
-    if ((threadIdx.x & (across - 1)) == 0)
-        for (int i = 1; i < across / 32; i++)
-            sum += shared[warp + i];
-    return sum;
+    double total = part;
+    if ((threadIdx.x & (span - 1)) < stride)
+        for (int i = max(stride, 32); i < span; i += max(stride, 32))
+            total += (double)shared[threadIdx.x + i];
+    return total;
 }
 
-template <typename T, int kSums>
-__device__ __forceinline__ void write_sums(const sum_args &args, const sum_place &place,
-                                           const double (&sum)[kSums])
-{
-    T *to = static_cast<T *>(args.grad_y) + place.sum;
-    float value[kSums];
-#pragma unroll
-    for (int j = 0; j < kSums; j++)
-        value[j] = (float)sum[j];
-    if constexpr (kSums > 1) {
-        if (args.y_is_packed) {
-            packet<T, kSums>::store(to, value);
-            return;
-        }
-    }
-#pragma unroll
-    for (int j = 0; j < kSums; j++)
-        to[j] = element<T>::from_float(value[j]);
-}
-
-// ------------------------------------------------------------------------------------ segments
-
-// A block of a segment has one kept lane, whose partial sums it leaves side by side. Is it the last
-// block of those that have the same sums? The others' are visible then, and the counter is 0 again.
-template <int kSums, bool kIsColumns>
-__device__ __forceinline__ bool comes_last(const sum_args &args, const sum_place &place,
-                                           const double (&sum)[kSums], bool is_first)
+// Is this block the last one of those that have the same sums? What the others have written is
+// visible then, and the counter is 0 again.
+__device__ __forceinline__ bool comes_last(uint32_t *counter, uint32_t n_blocks)
 {
     __shared__ bool is_last;
-    int n = kIsColumns ? kSums << args.lane_bits : 1;
-    float *to = args.partial + ((int64_t)blockIdx.x * gridDim.y + blockIdx.y) * n;
-    if (is_first) {
-#pragma unroll
-        for (int j = 0; j < kSums; j++)
-            to[place.lane * kSums + j] = (float)sum[j];
-        __threadfence();
-    }
     __syncthreads();
     if (threadIdx.x == 0)
-        is_last = atomicInc(args.counter + blockIdx.x, gridDim.y - 1) == gridDim.y - 1;
+        is_last = count_in(counter, n_blocks) == n_blocks - 1;
     __syncthreads();
     return is_last;
 }
 
-// A packet of partial sums, or zeros where there is none. Past L1, which may have lines from before
-// they were written.
-template <int kSums>
-__device__ __forceinline__ void load_partial(const float *from, bool is_one, float (&x)[kSums])
+// What the threads of kept lanes have summed, to where it belongs. group: of so many kept lanes
+// side by side as a block has.
+template <typename T>
+__device__ __forceinline__ void finish_lanes(const sum_args &args, const lane_args &lanes,
+                                             int64_t group, uint32_t segment, int64_t kept,
+                                             double sum)
 {
-    constexpr int kEach = kSums > 1 ? 4 : 1;
-#pragma unroll
-    for (int j = 0; j < kSums; j += kEach) {
-        if constexpr (kSums > 1) {
-            float4 four = make_float4(0, 0, 0, 0);
-            if (is_one)
-                four = __ldcg(reinterpret_cast<const float4 *>(from + j));
-            x[j] = four.x, x[j + 1] = four.y, x[j + 2] = four.z, x[j + 3] = four.w;
-        } else {
-            x[j] = is_one ? __ldcg(from) : 0.0f;
-        }
-    }
-}
-
-// Adds the partial sums of all segments, a packet of them per thread; the first of the threads of
-// each packet get the results.
-template <int kSums, bool kIsColumns>
-__device__ __forceinline__ void add_segments(const sum_args &args, double (&sum)[kSums],
-                                             double (&shared)[kSums][kSumThreads])
-{
-    int lanes = kIsColumns ? 1 << args.lane_bits : 1, step = kSumThreads / lanes;
-    int lane = threadIdx.x & (lanes - 1), first = threadIdx.x / lanes, n_segments = gridDim.y;
-    constexpr int kBatch = kSums > 1 ? 4 : 8; // loads in flight: a loop would wait for each
-    const float *from = args.partial + (int64_t)blockIdx.x * gridDim.y * (lanes * kSums);
-    __threadfence();
-#pragma unroll
-    for (int j = 0; j < kSums; j++)
-        sum[j] = 0;
-    for (int segment = first; segment < n_segments; segment += kBatch * step) {
-        float part[kBatch][kSums];
-#pragma unroll
-        for (int i = 0; i < kBatch; i++) {
-            int at = segment + i * step;
-            load_partial(from + (at * lanes + lane) * kSums, at < n_segments, part[i]);
-        }
-#pragma unroll
-        for (int i = 0; i < kBatch; i++)
-#pragma unroll
-            for (int j = 0; j < kSums; j++)
-                sum[j] += (double)part[i][j];
-    }
-#pragma unroll
-    for (int j = 0; j < kSums; j++)
-        shared[j][threadIdx.x] = sum[j];
-    for (int half = step / 2; half > 0; half /= 2) {
-        __syncthreads();
-        if (first < half) {
-#pragma unroll
-            for (int j = 0; j < kSums; j++)
-                shared[j][threadIdx.x] = sum[j] += shared[j][threadIdx.x + half * lanes];
-        }
-    }
-}
-
-// What a block's threads have summed, to where it belongs.
-template <typename T, bool kIsColumns, int kSums>
-__device__ __forceinline__ void finish_block(const sum_args &args, const sum_place &place,
-                                             double (&sum)[kSums])
-{
-    __shared__ double shared[kSums][kSumThreads];
-    bool is_first = place.step_lane == 0;
-    if constexpr (kIsColumns) {
-        if (args.step_bits > 0)
-            add_step_lanes<kSums>(args, sum, shared);
-    } else {
-        sum[0] = add_row_lanes(args, sum[0]);
-        is_first = is_first && place.lane == 0;
-    }
-    if (args.partial) {
-        if (!comes_last<kSums, kIsColumns>(args, place, sum, is_first))
+    __shared__ float shared[kSumThreads];
+    constexpr int kBatch = 8; // loads in flight: a loop would wait for each
+    const int step_lanes = 1 << lanes.step_bits, n = blockDim.x >> lanes.step_bits;
+    const int step_lane = (threadIdx.x >> lanes.stride_bits) & (step_lanes - 1);
+    sum = add_step_lanes(lanes, sum, shared);
+    if (args.n_segments > 1) {
+        const int lane = (int)(kept - group * n);
+        float *partial = args.partial + group * args.n_segments * n + lane;
+        if (step_lane == 0)
+            partial[(int64_t)segment * n] = (float)sum;
+        if (!comes_last(args.counter + group, args.n_segments))
             return;
-        add_segments<kSums, kIsColumns>(args, sum, shared);
+        sum = 0;
+        for (uint32_t i = step_lane; i < args.n_segments; i += kBatch * step_lanes) {
+            float part[kBatch];
+#pragma unroll
+            for (int j = 0; j < kBatch; j++) {
+                const uint32_t at = i + j * step_lanes;
+                part[j] = at < args.n_segments ? __ldcg(partial + (int64_t)at * n) : 0.0f;
+            }
+#pragma unroll
+            for (int j = 0; j < kBatch; j++)
+                sum += (double)part[j];
+        }
+        sum = add_step_lanes(lanes, sum, shared);
     }
-    if (is_first && place.is_inside)
-        write_sums<T>(args, place, sum);
+    if (step_lane == 0 && kept < args.n_kept)
+        static_cast<T *>(args.grad_y)[kept] = element<T>::from_float((float)sum);
+}
+
+// The sum of each of n_columns over n_rows rows of values, by all threads: as many for a column as
+// there are, then one. value(row, column) is what there is, store(column, sum) takes the result.
+template <typename Value, typename Store>
+__device__ __forceinline__ void add_rows(uint32_t n_columns, uint32_t n_rows,
+                                         double (&shared)[kSumThreads], const Value &value,
+                                         const Store &store)
+{
+    constexpr uint32_t kBatch = 8; // loads in flight: a loop would wait for each
+    const uint32_t n_parts = max(blockDim.x / n_columns, 1u);
+    const uint32_t part = n_parts > 1 ? threadIdx.x / n_columns : 0;
+    for (uint32_t column = threadIdx.x - part * n_columns; column < n_columns;
+         column += blockDim.x) {
+        double sum = 0;
+        for (uint32_t row = part; row < n_rows && part < n_parts; row += kBatch * n_parts) {
+            float of_row[kBatch];
+#pragma unroll
+            for (uint32_t i = 0; i < kBatch; i++) {
+                const uint32_t at = row + i * n_parts;
+                const float one = value(min(at, n_rows - 1), column);
+                of_row[i] = at < n_rows ? one : 0.0f;
+            }
+#pragma unroll
+            for (uint32_t i = 0; i < kBatch; i++)
+                sum += (double)of_row[i];
+        }
+        if (n_parts > 1) {
+            shared[threadIdx.x] = sum;
+            __syncthreads();
+            for (uint32_t i = 1; i < n_parts && part == 0; i++)
+                sum += shared[i * n_columns + column];
+        }
+        if (part == 0)
+            store(column, sum);
+    }
 }
 
 // ------------------------------------------------------------------------------------ layout
@@ -294,11 +283,6 @@ constexpr int64_t kFewSteps = 8;
 constexpr int64_t kMostBlocks = kMultiprocessors * 32;
 // Segments cost as much as this many steps more of every thread.
 constexpr int64_t kStepsOfCut = 12;
-
-static inline int64_t ceil_div(int64_t x, int64_t y)
-{
-    return (x + y - 1) / y;
-}
 
 static inline int64_t clamp(int64_t x, int64_t least, int64_t most)
 {
@@ -330,42 +314,34 @@ static inline int64_t steps_of_thread(int64_t n_packets)
     return clamp(n_packets / (kMostBlocks * kSumThreads), few, n_packets);
 }
 
-// Lanes, step lanes and segments of sums that have been described by width, n_kept, n_inner (rows:
-// not yet) and runs: how many times n_inner steps. Returns the number of blocks over kept elements,
-// grid.y is that of segments.
-//
-// The steps that a thread should take say over how many threads the terms of a sum are spread.
-// Columns have lanes for 128 bytes, or fewer where so many would idle and a warp has few rows; rows
-// have up to 32. Step lanes are what the spread leaves, kept lanes what these leave of a block.
-// Where a thread would take many more steps than it should although all of a block is step lanes,
-// steps are cut into segments: of kFewSteps or more, but rows of a small call of one iteration.
-template <int kVec>
-static int64_t lay_out(struct sum_args *args, bool is_columns, int64_t runs, dim3 *grid)
+// Threads of a block where a call has so many of them: few, so that every multiprocessor has a
+// block, but as many as a sum wants.
+static inline int threads_of_block(int64_t n_threads, int64_t wanted)
 {
-    int64_t packets = ceil_div(args->width, kVec), n_sums = args->n_kept, n_terms = runs;
-    n_sums *= is_columns ? packets : 1; // packets of sums, and of terms for each
-    n_terms *= is_columns ? args->n_inner : packets;
-    int64_t steps = steps_of_thread(n_sums * n_terms);
-    int64_t of_cut = is_columns ? kFewSteps : clamp(2 * steps, 4, kFewSteps);
-    int64_t spread = ceil_div(n_terms, steps);
-    int narrow = power_of_two(packets, kVec > 1 ? 8 : 32);
-    int lanes = is_columns ? narrow : power_of_two(spread, power_of_two(packets, 32));
-    lanes = lanes < narrow ? narrow : lanes;
-    while (is_columns && spread <= 4 && ceil_div(packets, lanes) * lanes > packets + packets / 8)
-        lanes /= 2;
-    if (!is_columns)
-        args->n_inner = ceil_div(packets, lanes);
-    args->n_steps = args->n_inner * runs;
-    int step_lanes = power_of_two(ceil_div(args->n_steps, steps), kSumThreads / lanes);
-    int64_t taken = ceil_div(args->n_steps, step_lanes), n_segments = 1;
+    const int64_t few = clamp(n_threads / kMultiprocessors, 64, kSumThreads);
+    return power_of_two(few > wanted ? few : wanted, kSumThreads);
+}
+
+// Cuts steps into segments where each of the step lanes would take many more than it should.
+static inline void cut_steps(struct sum_args *args, int64_t step_lanes, int64_t steps,
+                             int64_t of_cut)
+{
+    int64_t taken = blocks_of(args->n_steps, step_lanes), n_segments = 1;
     if (taken > clamp(2 * steps, kStepsOfCut, taken))
-        n_segments = ceil_div(taken, clamp(steps, of_cut, taken));
-    args->steps_per_segment = ceil_div(taken, n_segments) * step_lanes;
-    args->lane_bits = bits_of(lanes);
-    args->step_bits = bits_of(step_lanes);
-    args->n_across = is_columns ? ceil_div(packets, lanes) : 1;
-    grid->y = (unsigned)ceil_div(args->n_steps, args->steps_per_segment);
-    return ceil_div(args->n_across * args->n_kept, kSumThreads / (lanes * step_lanes));
+        n_segments = blocks_of(taken, clamp(steps, of_cut, taken));
+    args->steps_per_segment = blocks_of(taken, n_segments) * step_lanes;
+    args->n_segments = (uint32_t)blocks_of(args->n_steps, args->steps_per_segment);
+}
+
+static inline void lay_out_walk(struct walk_args *walk, int64_t step_lanes)
+{
+    int64_t outer = step_lanes / walk->n_inner, inner = step_lanes % walk->n_inner;
+    walk->by = index_divisor(walk->n_inner);
+    walk->inner_advance = inner;
+    walk->advance = {outer * walk->outer.g + inner * walk->inner.g,
+                     outer * walk->outer.x + inner * walk->inner.x};
+    walk->turn = {walk->outer.g - walk->n_inner * walk->inner.g,
+                  walk->outer.x - walk->n_inner * walk->inner.x};
 }
 
 // Has the gradient an element for each of the innermost dim?
@@ -374,16 +350,20 @@ static inline bool keeps_columns(const struct binary_plan *plan, int32_t sum_sid
     return plan->rank == 0 || plan->dim[plan->rank - 1].in & sum_side;
 }
 
-static inline int kind_of(int function, int32_t sum_side)
+// Size of the i-th dim from the innermost, 1 beyond the outermost.
+static inline int64_t inner_dim(const struct binary_plan *plan, int i)
 {
-    if (function == BINARY_MUL)
-        return kBinaryMul;
-    if (function == BINARY_DIV)
-        return sum_side == BINARY_IN_B ? kBinaryOverY : kBinaryOverX;
-    return kBinaryLinear;
+    return i < plan->rank ? plan->dim[plan->rank - 1 - i].size : 1;
 }
 
-// The tensors of a call, as seen by the gradient of one side.
+static inline int kind_of(int function, int32_t sum_side)
+{
+    if (function != BINARY_DIV)
+        return kBinaryMul;
+    return sum_side == BINARY_IN_B ? kBinaryOverY : kBinaryOverX;
+}
+
+// The tensors of a call, as seen by the gradient of one side; grad_x where x is not broadcast.
 static inline void name_tensors(const struct roped_call *call, int32_t sum_side,
                                 struct sum_args *args)
 {
@@ -391,29 +371,68 @@ static inline void name_tensors(const struct roped_call *call, int32_t sum_side,
     bool sums_a = sum_side == BINARY_IN_A;
     float sign_b = plan->function == BINARY_SUB ? -1.0f : 1.0f;
     args->g = call->in[BINARY_GRAD_OUTPUT].data;
-    if (binary_needs_values(plan->function)) {
-        args->x = call->in[sums_a ? BINARY_B : BINARY_A].data;
-        args->y = call->in[sums_a ? BINARY_A : BINARY_B].data;
-    }
+    args->has_values = binary_needs_values(plan->function);
+    args->x = args->has_values ? call->in[sums_a ? BINARY_B : BINARY_A].data : args->g;
+    args->y = args->has_values ? call->in[sums_a ? BINARY_A : BINARY_B].data : args->g;
+    args->grad_x = call->out[sums_a ? BINARY_GRAD_B : BINARY_GRAD_A].data;
     args->grad_y = call->out[sums_a ? BINARY_GRAD_A : BINARY_GRAD_B].data;
-    args->sign.x = sums_a ? sign_b : 1.0f;
-    args->sign.y = sums_a ? 1.0f : sign_b;
+    args->one.x = sums_a ? 1.0f : sign_b;
+    args->one.y = sums_a ? sign_b : 1.0f;
     args->kind = kind_of(plan->function, sum_side);
-    args->y_is_packed = is_aligned(args->y, 16) && is_aligned(args->grad_y, 16);
+    args->n = plan->n;
+    args->is_small = plan->n < 1 << 30;
 }
 
-// Launches a kernel whose Args have the sums.
-template <int kVec, typename Args>
-static enum roped_status start_sums(struct roped_queue *queue, kernel_fn<Args> *kernel,
-                                    struct sum_args *sum, const Args &args, int64_t n_blocks,
-                                    dim3 grid, bool is_columns, struct roped_error *err)
+static inline bool is_broadcast(const struct binary_plan *plan, int32_t side)
 {
-    if (grid.y > 1) {
-        int64_t n_partial = n_blocks * grid.y * (is_columns ? kVec << sum->lane_bits : 1);
-        enum roped_status status = roped_cuda_scratch(queue, n_partial * (int64_t)sizeof(float),
-                                                      n_blocks, &sum->partial, &sum->counter, err);
+    for (int i = 0; i < plan->rank; i++)
+        if (!(plan->dim[i].in & side))
+            return true;
+    return false;
+}
+
+// The dims of a gradient, but for the n_inner innermost ones, which the kernel knows otherwise.
+static inline void name_dims(const struct binary_plan *plan, int32_t sum_side, int n_inner,
+                             struct sum_args *args)
+{
+    int64_t g = 1, x = 1;
+    struct sum_dim summed[ROPED_MAX_RANK], kept[ROPED_MAX_RANK];
+    int n_kept = 0, n_summed = 0;
+    args->n_kept = args->n_steps = 1;
+    for (int i = plan->rank - 1; i >= 0; i--) {
+        const int64_t size = plan->dim[i].size;
+        const bool in_x = plan->dim[i].in & ~sum_side, is_kept = plan->dim[i].in & sum_side;
+        const struct sum_dim dim = {size, index_divisor(size), g, in_x ? x : 0};
+        g *= size;
+        x *= in_x ? size : 1;
+        if (i >= plan->rank - n_inner)
+            continue;
+        (is_kept ? kept[n_kept++] : summed[n_summed++]) = dim;
+        (is_kept ? args->n_kept : args->n_steps) *= size;
+    }
+    args->n_kept_dims = n_kept;
+    args->n_dims = n_kept + n_summed;
+    for (int i = 0; i < n_kept; i++)
+        args->dim[n_kept - 1 - i] = kept[i];
+    for (int i = 0; i < n_summed; i++)
+        args->dim[args->n_dims - 1 - i] = summed[i];
+}
+
+// Launches a kernel whose Args have the sums, n_groups of so many of them; further room for as many
+// floats and counters as the kernel wants itself.
+template <typename Args>
+static enum roped_status start_sums(struct roped_queue *queue, kernel_fn<Args> *kernel,
+                                    struct sum_args *sum, const Args &args, int n_threads,
+                                    int64_t n_groups, int64_t sums_of_group,
+                                    struct roped_error *err)
+{
+    if (sum->n_segments > 1) {
+        int64_t bytes = n_groups * sum->n_segments * sums_of_group * (int64_t)sizeof(float);
+        enum roped_status status =
+            roped_cuda_scratch(queue, bytes, n_groups, &sum->partial, &sum->counter, err);
         if (status)
             return status;
     }
-    return start(queue, kernel, dim3(kSumThreads), n_blocks, grid, args, err);
+    return start(queue, kernel, dim3((unsigned)n_threads), n_groups, dim3(1, sum->n_segments), args,
+                 err);
 }

@@ -1,210 +1,679 @@
-// binary_sweep.cuh - both gradients of a binary function in one pass, where one operand is full and
-// the other broadcast in at most two dims that are no neighbours.
+// binary_sweep.cuh - sums of a gradient's terms by packets of 16 bytes, whatever the width of the
+// innermost dim. The gradient has, by its innermost dim,
 //
-// The collapsed shape is of one of two forms, by its innermost dim:
+//     columns   an element for each column; a step is a row of them, a packet for each lane
+//     rows      none; a step is a packet of a row
 //
-//     columns   [kept, outer sum, kept, rows, columns]   a step is a row of the columns
-//     rows      [kept, outer sum, kept, row]             a step is a part of a row, a packet a lane
+// and any dims that it keeps around them. Its terms lie in one dim more: in rows side by side
+// (columns), or in rows of which each is some packets (rows), so many times.
 //
-// The steps of a kept element are n_inner of them side by side (rows; parts of a row), outer sum
-// times. A thread reads a packet of grad_output and of the full operand in each of its steps,
-// writes the full gradient and adds the terms of the other in registers (binary_sums.cuh).
+// Packets lie at multiples of 16 bytes of memory, wherever rows begin: of a packet in which a row
+// begins or ends a thread uses and stores a part. A thread of columns takes rows that begin at the
+// same place of a packet, so it has the same columns in each. Those of threads that take other rows
+// are shifted by some elements: the block adds them in shared memory, and of its lanes one more
+// than it writes sums of has columns that were shifted out of the others.
 #pragma once
 
-#include "cuda/binary_columns.cuh"
+#include "cuda/binary_sums.cuh"
+#include "cuda/device/shifted.cuh"
 
-struct sweep_args {
-    struct sum_args sum;
-    void *grad_x;              // of the full operand
-    int64_t n_kept_inner;      // kept = outer kept * n_kept_inner + inner kept
-    int64_t kept_stride;       // elements of grad_output to the next kept one,
-    int64_t kept_outer_stride; // and more where inner kept ends
-    int64_t inner_stride;      // elements to the next step,
-    int64_t outer_stride;      // and to the next run of them
-    int64_t run;               // elements of a run
-    int64_t advance;           // what the thread's next step adds to its element,
-    int64_t advance_run;       // and to its place in the run;
-    int64_t wrap;              // what the element gains on top where the run has ended
+enum sweep_mode {
+    kSweepOne,  // x is not broadcast: its gradient is written on the way
+    kSweepBoth, // x is broadcast, too, and has a gradient of its own
+    kSweepCross // the same, but each row has one value of x: its gradient is summed on the way
 };
-
-// A thread's way through its steps.
-struct sweep_walk {
-    int64_t at;     // element of grad_output
-    int64_t in_run; // of which from the start of the run
-    int32_t n_left; // steps: a call whose threads took 2^31 each would not fit any memory
-};
-
-__device__ __forceinline__ sweep_walk walk_of(const sweep_args &args, const sum_place &place)
-{
-    sweep_walk walk;
-    int64_t n_inner = args.sum.n_inner;
-    int64_t outer = n_inner < args.sum.n_steps ? place.step / n_inner : 0;
-    walk.in_run = (place.step - outer * n_inner) * args.inner_stride;
-    walk.at = place.kept * args.kept_stride + place.column + outer * args.outer_stride;
-    walk.at += walk.in_run;
-    if (args.n_kept_inner < args.sum.n_kept)
-        walk.at += place.kept / args.n_kept_inner * args.kept_outer_stride;
-    walk.n_left = 0;
-    if (place.is_inside && place.step < place.end)
-        walk.n_left = (int32_t)((place.end - place.step - 1) >> args.sum.step_bits) + 1;
-    return walk;
-}
-
-__device__ __forceinline__ void advance(const sweep_args &args, sweep_walk &walk)
-{
-    walk.at += args.advance;
-    walk.in_run += args.advance_run;
-    if (walk.in_run >= args.run) {
-        walk.in_run -= args.run;
-        walk.at += args.wrap;
-    }
-}
 
 constexpr int kSweepUnroll = 4; // steps per iteration: eight loads of 16 bytes in flight
 
-template <typename T, int kVec, int kKind, bool kIsColumns, int kSums>
-__device__ __forceinline__ void sweep_steps(const sweep_args &args, const sum_place &place,
-                                            sweep_walk walk, double (&sum)[kSums])
+struct sweep_args {
+    struct sum_args sum;
+    struct walk_args walk;
+    int64_t width;      // elements of the innermost dim
+    int64_t packets;    // that cover it, wherever it begins
+    int32_t is_shifted; // bool: rows may begin anywhere in a packet
+    int32_t has_gaps;   // bool: packets are more than the dim's elements
+    // rows
+    struct lane_args row_lanes;
+    // columns
+    struct divisor_of_index by_packets; // where is_small
+    int64_t n_lanes;                    // packets of all kept elements
+    uint32_t lanes, step_lanes;         // of a block
+    uint32_t own_lanes;                 // of which it writes sums: one less where is_shifted
+    int32_t y_is_packed;                // bool: 16 bytes of y and grad_y in one access
+    int32_t x_is_one;                   // bool: x has one value along a row
+    // cross
+    uint32_t n_panels;     // blocks over the columns of one kept element
+    float *row_partial;    // [panels][rows of all kept elements]
+    uint32_t *row_counter; // [kept elements][segments]: how many panels are there
+};
+
+// What an iteration has loaded.
+template <typename T>
+struct sweep_packets {
+    uint4 g[kSweepUnroll], x[kSweepUnroll];
+    T one_x[kSweepUnroll];    // of the row
+    int64_t at[kSweepUnroll]; // negative: no step
+};
+
+// Starts the loads of step i, if there is one; x_at is its place in an operand with strides of its
+// own. The last packet of a tensor may have fewer elements than 16 bytes: see load_end.
+template <typename T, int kMode>
+__device__ __forceinline__ void start_step(const sweep_args &args, int64_t x_at, int i,
+                                           sweep_packets<T> &packets)
 {
-    using pack_of = packet<T, kVec>;
-    const T *g = static_cast<const T *>(args.sum.g), *x = static_cast<const T *>(args.sum.x);
-    T *out = static_cast<T *>(args.grad_x);
-    int kind = kKind == kBinaryAny ? args.sum.kind : kKind;
-    float y[kSums] = {};
-    load_y<T>(args.sum, place, y);
-    for (; walk.n_left > 0; walk.n_left -= kSweepUnroll) {
-        typename pack_of::raw raw_g[kSweepUnroll], raw_x[kSweepUnroll];
-        int64_t at[kSweepUnroll]; // negative: no step
-        float terms[kVec] = {};
+    const sum_args &sum = args.sum;
+    const int64_t at = packets.at[i];
+    const T *x = static_cast<const T *>(sum.x);
+    const bool x_is_one = kMode == kSweepCross || (kMode == kSweepBoth && args.x_is_one);
+    if (x_is_one && at >= 0)
+        packets.one_x[i] = x[x_at];
+    if ((uint64_t)at > (uint64_t)(sum.n - kVecOf<T>))
+        return;
+    packets.g[i] = load_16(static_cast<const T *>(sum.g) + at);
+    if (!x_is_one)
+        packets.x[i] = load_16(x + (kMode == kSweepOne ? at : x_at));
+}
+
+// Loads what there is of the tensor's last packet, where a thread has it and it is not whole.
+template <typename T, int kMode>
+__device__ __forceinline__ void load_end(const sweep_args &args, sweep_packets<T> &packets)
+{
+    const sum_args &sum = args.sum;
+    int64_t end = -1;
+    if (!args.is_shifted)
+        return;
 #pragma unroll
-        for (int i = 0; i < kSweepUnroll; i++) {
-            bool has_work = i < walk.n_left;
-            if constexpr (!kIsColumns) // the last part of a row may be shorter
-                has_work = has_work && walk.in_run + place.column < args.sum.width;
-            at[i] = has_work ? walk.at : -1;
-            if (has_work) {
-                raw_g[i] = pack_of::load(g + walk.at);
-                if (kind != kBinaryLinear)
-                    raw_x[i] = pack_of::load(x + walk.at);
-            }
-            advance(args, walk);
-        }
+    for (int i = 0; i < kSweepUnroll; i++)
+        end = packets.at[i] > sum.n - kVecOf<T> ? packets.at[i] : end;
+    if (end < 0)
+        return;
+    const int64_t from = end * (int64_t)sizeof(T);
+    const int bytes = (int)((sum.n - end) * (int64_t)sizeof(T));
+    const uint4 g = load_pieces(static_cast<const char *>(sum.g) + from, bytes);
+    uint4 x = g;
+    if (kMode == kSweepOne)
+        x = load_pieces(static_cast<const char *>(sum.x) + from, bytes);
 #pragma unroll
-        for (int i = 0; i < kSweepUnroll; i++) {
-            float of_g[kVec], of_x[kVec] = {}, of_full[kVec], term;
-            if (at[i] < 0)
-                continue;
-            pack_of::widen(raw_g[i], of_g);
-            if constexpr (kKind != kBinaryLinear)
-                pack_of::widen(raw_x[i], of_x);
-#pragma unroll
-            for (int j = 0; j < kVec; j++) {
-                both_terms<kKind>(kind, of_g[j], of_x[j], y[kSums == kVec ? j : 0], args.sum.sign,
-                                  of_full[j], term);
-                terms[j] += term;
-            }
-            pack_of::store(out + at[i], of_full);
-        }
-        add_iteration(terms, sum);
+    for (int i = 0; i < kSweepUnroll; i++) {
+        if (packets.at[i] != end)
+            continue;
+        packets.g[i] = g;
+        if (kMode == kSweepOne)
+            packets.x[i] = x;
     }
 }
 
-template <typename T, int kVec, int kKind, bool kIsColumns>
+// The terms of step i, once its packets are there.
+template <typename T, int kKind, int kMode, int kSums>
+__device__ __forceinline__ void finish_step(const sweep_args &args, int i,
+                                            sweep_packets<T> &packets, const float (&y)[kSums],
+                                            float (&of_x)[kVecOf<T>], float (&of_y)[kVecOf<T>])
+{
+    constexpr int kVec = kVecOf<T>;
+    const sum_args &sum = args.sum;
+    const bool x_is_one = kMode == kSweepCross || (kMode == kSweepBoth && args.x_is_one);
+    float g[kVec], x[kVec], one_x = sum.one.x;
+    unpack<T>(packets.g[i], g);
+    unpack<T>(packets.x[i], x);
+    if (x_is_one && sum.has_values)
+        one_x = element<T>::to_float(packets.one_x[i]);
+#pragma unroll
+    for (int j = 0; j < kVec; j++)
+        both_terms<kKind>(sum.kind, g[j], x_is_one || !sum.has_values ? one_x : x[j],
+                          y[kSums == kVec ? j : 0], of_x[j], of_y[j]);
+}
+
+// Stores elements low to high of the gradient of x.
+template <typename T>
+__device__ __forceinline__ void store_step(const sweep_args &args, int64_t at, int low, int high,
+                                           const float (&of_x)[kVecOf<T>])
+{
+    T *to = static_cast<T *>(args.sum.grad_x) + at;
+    if (low <= 0 && high >= kVecOf<T>)
+        packet<T, kVecOf<T>>::store(to, of_x);
+    else
+        store_part<T>(to, pack<T>(of_x), low, high);
+}
+
+// Zeros in place of terms that are not low to high of their packet.
+template <int kVec>
+__device__ __forceinline__ void keep_part(int low, int high, float (&term)[kVec])
+{
+    if (low <= 0 && high >= kVec)
+        return;
+#pragma unroll
+    for (int j = 0; j < kVec; j++)
+        term[j] = low <= j && j < high ? term[j] : 0.0f;
+}
+
+template <int kVec>
+__device__ __forceinline__ float add_packet(float (&term)[kVec])
+{
+#pragma unroll
+    for (int half = kVec / 2; half > 0; half /= 2)
+#pragma unroll
+        for (int j = 0; j < half; j++)
+            term[j] += term[j + half];
+    return term[0];
+}
+
+// ------------------------------------------------------------------------------------ rows
+
+template <typename T, int kKind, int kMode>
+__device__ __forceinline__ double sweep_row(const sweep_args &args, sum_walk walk, int64_t kept)
+{
+    constexpr int kVec = kVecOf<T>;
+    double sum = 0;
+    for (; walk.n_left > 0; walk.n_left -= kSweepUnroll) {
+        sweep_packets<T> packets;
+        int low[kSweepUnroll], high[kSweepUnroll]; // elements that are of the row
+        float terms[kVec] = {};
+#pragma unroll
+        for (int i = 0; i < kSweepUnroll; i++) {
+            const int off = kMode == kSweepOne ? (int)walk.at.g & (kVec - 1) : 0;
+            const int64_t column = walk.inner * kVec - off;
+            low[i] = walk.inner == 0 ? off : 0;
+            high[i] = (int)min(args.width - column, (int64_t)kVec);
+            packets.at[i] = i < walk.n_left && high[i] > 0 ? walk.at.g + column : -1;
+            start_step<T, kMode>(args, walk.at.x + column, i, packets);
+            advance<kMode != kSweepOne>(args.walk, walk);
+        }
+        const T of_row = static_cast<const T *>(args.sum.y)[kept]; // behind the others
+        const float y[1] = {args.sum.has_values ? element<T>::to_float(of_row) : args.sum.one.y};
+        if (kMode != kSweepBoth)
+            load_end<T, kMode>(args, packets);
+#pragma unroll
+        for (int i = 0; i < kSweepUnroll; i++) {
+            float of_x[kVec], of_y[kVec];
+            if (packets.at[i] < 0)
+                continue;
+            finish_step<T, kKind, kMode>(args, i, packets, y, of_x, of_y);
+            if (kMode == kSweepOne)
+                store_step<T>(args, packets.at[i], low[i], high[i], of_x);
+            if (kMode == kSweepOne)
+                keep_part(low[i], high[i], of_y);
+#pragma unroll
+            for (int j = 0; j < kVec; j++)
+                terms[j] += of_y[j];
+        }
+        sum += (double)add_packet(terms);
+    }
+    return sum;
+}
+
+template <typename T, int kKind, int kMode>
 __global__ void __launch_bounds__(kSumThreads)
-    sweep_kernel(const __grid_constant__ struct sweep_args args)
+    sweep_rows_kernel(const __grid_constant__ struct sweep_args args)
+{
+    const int step_bits = args.row_lanes.step_bits, step_lanes = 1 << step_bits;
+    const int step_lane = threadIdx.x & (step_lanes - 1);
+    const int64_t kept =
+        (int64_t)blockIdx.x * (blockDim.x >> step_bits) + (threadIdx.x >> step_bits);
+    const int64_t begin = blockIdx.y * args.sum.steps_per_segment;
+    const int64_t end = min(begin + args.sum.steps_per_segment, args.sum.n_steps);
+    let_next_start();
+    sum_walk walk = walk_from(args.sum, args.walk, kept_offsets(args.sum, kept), begin + step_lane,
+                              kept < args.sum.n_kept ? end : 0, step_lanes);
+    finish_before_wait(static_cast<const T *>(args.sum.g) + walk.at.g, walk.n_left);
+    wait_for_previous();
+    double sum = sweep_row<T, kKind, kMode>(args, walk, kept);
+    finish_lanes<T>(args.sum, args.row_lanes, blockIdx.x, blockIdx.y, kept, sum);
+}
+
+// ------------------------------------------------------------------------------------ columns
+
+struct column_place {
+    uint32_t lane, step_lane;
+    int64_t at_y;  // first of the thread's columns in y and its gradient, before them where off
+    int off;       // of the packet's elements, those before the row where it is the first
+    int low, high; // those of which this block sums
+    bool is_inside;
+    int64_t step, end; // the first step, and that behind the segment
+};
+
+template <typename T>
+__device__ __forceinline__ column_place column_place_of(const sweep_args &args, sum_walk &walk)
+{
+    constexpr int kVec = kVecOf<T>;
+    const uint32_t lanes = args.lanes;
+    const int64_t begin = blockIdx.y * args.sum.steps_per_segment;
+    column_place place;
+    place.step_lane = threadIdx.x / lanes;
+    place.lane = threadIdx.x - place.step_lane * lanes;
+    const int64_t lane = (int64_t)blockIdx.x * args.own_lanes + place.lane;
+    const int64_t kept = quotient_of(lane, args.packets, args.by_packets, args.sum.is_small);
+    const int64_t packet = lane - kept * args.packets;
+    place.step = begin + place.step_lane;
+    place.end = min(begin + args.sum.steps_per_segment, args.sum.n_steps);
+    walk = walk_from(args.sum, args.walk, kept_offsets(args.sum, kept), place.step, place.end,
+                     args.step_lanes);
+    place.off = args.is_shifted ? (int)walk.at.g & (kVec - 1) : 0;
+    const int64_t column = packet * kVec - place.off;
+    place.is_inside =
+        lane < args.n_lanes && place.step_lane < args.step_lanes && column < args.width;
+    place.at_y = place.is_inside ? kept * args.width + column : 0;
+    walk.at.g += column;
+    walk.at.x += args.x_is_one ? 0 : column;
+    walk.n_left = place.is_inside ? walk.n_left : 0;
+    // the columns of this kept element that are the block's
+    const int64_t first = packet - place.lane, behind = first + args.own_lanes;
+    const int64_t low = args.is_shifted && first > 0 ? first * kVec : 0;
+    const int64_t high = args.is_shifted ? min(behind * kVec, args.width) : args.width;
+    place.low = (int)max(low - column, (int64_t)0);
+    place.high = (int)min(high - column, (int64_t)kVec);
+    return place;
+}
+
+// y of the thread's columns; 1 where there is none, by which a quotient is quickly divided. Out of
+// line: elements, of which few calls have no packets.
+template <typename T>
+static __device__ __noinline__ uint4 load_columns(const T *from, int low, int high)
+{
+    T part[kVecOf<T>];
+#pragma unroll
+    for (int j = 0; j < kVecOf<T>; j++)
+        part[j] = low <= j && j < high ? from[j] : element<T>::from_float(1.0f);
+    uint4 packed;
+    memcpy(&packed, part, sizeof packed);
+    return packed;
+}
+
+// The sum of each of four rows over the lanes of a warp: that of row lane / 8.
+__device__ __forceinline__ float add_four_rows(const float (&row)[kSweepUnroll])
+{
+    static_assert(kSweepUnroll == 4, "two halves, twice");
+    const unsigned lane = threadIdx.x % 32;
+    const bool is_upper = lane & 16, is_odd = lane & 8;
+    float two[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const float mine = is_upper ? row[2 + i] : row[i], other = is_upper ? row[i] : row[2 + i];
+        two[i] = mine + __shfl_xor_sync(0xFFFFFFFFu, other, 16);
+    }
+    float sum = is_odd ? two[1] : two[0];
+    sum += __shfl_xor_sync(0xFFFFFFFFu, is_odd ? two[0] : two[1], 8);
+#pragma unroll
+    for (int distance = 4; distance > 0; distance /= 2)
+        sum += __shfl_xor_sync(0xFFFFFFFFu, sum, distance);
+    return sum;
+}
+
+// The sums of rows over the columns of one panel, in the order of the gradient.
+template <typename T>
+__device__ __forceinline__ void store_row(const sweep_args &args, const column_place &place,
+                                          int64_t step, float sum)
+{
+    const int64_t kept = blockIdx.x / args.n_panels, row = kept * args.sum.n_steps + step;
+    const int64_t panel = blockIdx.x - kept * args.n_panels;
+    if (threadIdx.x % 8 > 0 || step >= place.end)
+        return;
+    if (args.n_panels == 1)
+        static_cast<T *>(args.sum.grad_x)[row] = element<T>::from_float(sum);
+    else
+        args.row_partial[panel * args.sum.n_kept * args.sum.n_steps + row] = sum;
+}
+
+template <typename T, int kKind, int kMode>
+__device__ __forceinline__ void sweep_columns(const sweep_args &args, const column_place &place,
+                                              sum_walk walk, double (&sum)[kVecOf<T>])
+{
+    constexpr int kVec = kVecOf<T>;
+    const T *from = static_cast<const T *>(args.sum.y) + place.at_y;
+    // all lanes of a warp are in one row of a cross, and exchange what they have of it
+    for (int64_t step = place.step; kMode == kSweepCross ? step < place.end : walk.n_left > 0;
+         step += kSweepUnroll * args.step_lanes) {
+        sweep_packets<T> packets;
+        float y[kVec], terms[kVec] = {}, row[kSweepUnroll] = {};
+#pragma unroll
+        for (int i = 0; i < kSweepUnroll; i++) {
+            packets.at[i] = i < walk.n_left ? walk.at.g : -1;
+            start_step<T, kMode>(args, walk.at.x, i, packets);
+            advance<kMode != kSweepOne>(args.walk, walk);
+        }
+        const uint4 packed = args.y_is_packed ? load_16(from) // behind the others
+                                              : load_columns(from, place.low, place.high);
+        unpack<T>(packed, y);
+        if (!args.sum.has_values)
+#pragma unroll
+            for (int j = 0; j < kVec; j++)
+                y[j] = args.sum.one.y;
+        if (kMode != kSweepBoth)
+            load_end<T, kMode>(args, packets);
+#pragma unroll
+        for (int i = 0; i < kSweepUnroll; i++) {
+            float of_x[kVec], of_y[kVec];
+            if (packets.at[i] < 0)
+                continue;
+            finish_step<T, kKind, kMode>(args, i, packets, y, of_x, of_y);
+#pragma unroll
+            for (int j = 0; j < kVec; j++)
+                terms[j] += of_y[j];
+            if (kMode == kSweepOne)
+                store_step<T>(args, packets.at[i], place.low, place.high, of_x);
+            if (kMode == kSweepCross) {
+                keep_part(place.low, place.high, of_x);
+                row[i] = add_packet(of_x);
+            }
+        }
+#pragma unroll
+        for (int j = 0; j < kVec; j++)
+            sum[j] += (double)terms[j];
+        walk.n_left -= kSweepUnroll;
+        if (kMode == kSweepCross)
+            store_row<T>(args, place, step + threadIdx.x % 32 / 8 * args.step_lanes,
+                         add_four_rows(row));
+    }
+}
+
+// Writes the sum of one of the block's columns, counted from the first packet's first.
+template <typename T>
+__device__ __forceinline__ void store_column(const sweep_args &args, uint32_t column, double sum)
+{
+    constexpr int kVec = kVecOf<T>;
+    const int64_t lane = (int64_t)blockIdx.x * args.own_lanes + column / kVec;
+    int64_t at = lane * kVec + column % kVec;
+    if (lane >= args.n_lanes)
+        return;
+    if (args.has_gaps) {
+        const int64_t kept = quotient_of(lane, args.packets, args.by_packets, args.sum.is_small);
+        at -= kept * args.packets * kVec;
+        if (at >= args.width)
+            return;
+        at += kept * args.width;
+    }
+    static_cast<T *>(args.sum.grad_y)[at] = element<T>::from_float((float)sum);
+}
+
+// The sums of a thread that has all terms of its columns.
+template <typename T>
+__device__ __forceinline__ void store_own(const sweep_args &args, const column_place &place,
+                                          const double (&sum)[kVecOf<T>])
+{
+    constexpr int kVec = kVecOf<T>;
+    float value[kVec];
+#pragma unroll
+    for (int j = 0; j < kVec; j++)
+        value[j] = (float)sum[j];
+    T *to = static_cast<T *>(args.sum.grad_y) + place.at_y;
+    if (args.y_is_packed) {
+        packet<T, kVec>::store(to, value);
+        return;
+    }
+#pragma unroll
+    for (int j = 0; j < kVec; j++)
+        to[j] = element<T>::from_float(value[j]);
+}
+
+// What the panels of the block's rows have summed, where it is the last panel.
+template <typename T>
+__device__ __forceinline__ void finish_rows(const sweep_args &args)
+{
+    constexpr uint32_t kBatch = 8; // loads in flight
+    uint32_t *counter =
+        args.row_counter + blockIdx.x / args.n_panels * args.sum.n_segments + blockIdx.y;
+    if (args.n_panels == 1 || !comes_last(counter, args.n_panels))
+        return;
+    const int64_t begin = blockIdx.y * args.sum.steps_per_segment;
+    const int64_t end = min(begin + args.sum.steps_per_segment, args.sum.n_steps);
+    const int64_t n_rows = args.sum.n_kept * args.sum.n_steps;
+    const int64_t first = blockIdx.x / args.n_panels * args.sum.n_steps;
+    for (int64_t step = begin + threadIdx.x; step < end; step += blockDim.x) {
+        double sum = 0;
+        for (uint32_t panel = 0; panel < args.n_panels; panel += kBatch) {
+            float part[kBatch];
+#pragma unroll
+            for (uint32_t i = 0; i < kBatch; i++)
+                part[i] = panel + i < args.n_panels
+                              ? __ldcg(args.row_partial + (panel + i) * n_rows + first + step)
+                              : 0.0f;
+#pragma unroll
+            for (uint32_t i = 0; i < kBatch; i++)
+                sum += (double)part[i];
+        }
+        static_cast<T *>(args.sum.grad_x)[first + step] = element<T>::from_float((float)sum);
+    }
+}
+
+template <typename T, int kMode>
+__device__ __forceinline__ void finish_columns(const sweep_args &args, const column_place &place,
+                                               const double (&sum)[kVecOf<T>])
+{
+    // of one element after the other, so that neither writes nor reads meet in a bank
+    constexpr int kVec = kVecOf<T>, kStride = kSumThreads + 32 / kVec;
+    __shared__ float kept[kVec * kStride];
+    __shared__ uint8_t off[kSumThreads];
+    __shared__ double shared[kSumThreads];
+    const uint32_t lanes = args.lanes, n_columns = args.own_lanes * kVec;
+    const uint32_t n_segments = args.sum.n_segments;
+    float *partial = args.sum.partial + (int64_t)blockIdx.x * n_segments * n_columns;
+    if (args.step_lanes == 1 && n_segments == 1) {
+        if (place.is_inside)
+            store_own<T>(args, place, sum);
+        return;
+    }
+#pragma unroll
+    for (int j = 0; j < kVec; j++)
+        kept[j * kStride + threadIdx.x] = (float)sum[j];
+    off[threadIdx.x] = (uint8_t)place.off;
+    __syncthreads();
+    // step lanes, and then segments
+    bool is_last = false, is_sum;
+    do {
+        is_sum = is_last || n_segments == 1;
+        add_rows(
+            n_columns, is_last ? n_segments : args.step_lanes, shared,
+            [&](uint32_t row, uint32_t column) {
+                if (is_last) // past L1, which may have older lines
+                    return __ldcg(partial + (int64_t)row * n_columns + column);
+                const uint32_t thread = row * lanes + column / kVec;
+                const uint32_t element = column % kVec + off[thread];
+                return kept[element % kVec * kStride + thread + element / kVec];
+            },
+            [&](uint32_t column, double total) {
+                if (is_sum)
+                    store_column<T>(args, column, total);
+                else
+                    partial[(int64_t)blockIdx.y * n_columns + column] = (float)total;
+            });
+        if (kMode == kSweepCross && !is_last)
+            finish_rows<T>(args);
+        is_last = !is_sum && comes_last(args.sum.counter + blockIdx.x, n_segments);
+    } while (is_last);
+}
+
+template <typename T, int kKind, int kMode>
+__global__ void __launch_bounds__(kSumThreads)
+    sweep_columns_kernel(const __grid_constant__ struct sweep_args args)
 {
     let_next_start();
-    sum_place place = place_of<kVec, kIsColumns>(args.sum);
-    sweep_walk walk = walk_of(args, place);
-    finish_before_wait(static_cast<const T *>(args.sum.g) + walk.at, walk.n_left);
+    sum_walk walk;
+    column_place place = column_place_of<T>(args, walk);
+    finish_before_wait(static_cast<const T *>(args.sum.g) + walk.at.g, walk.n_left);
     wait_for_previous();
-    double sum[kIsColumns ? kVec : 1] = {};
-    sweep_steps<T, kVec, kKind, kIsColumns>(args, place, walk, sum);
-    finish_block<T, kIsColumns>(args.sum, place, sum);
+    double sum[kVecOf<T>] = {};
+    sweep_columns<T, kKind, kMode>(args, place, walk, sum);
+    finish_columns<T, kMode>(args, place, sum);
 }
 
 // ------------------------------------------------------------------------------------ host
 
-// Size of the i-th dim from the innermost, 1 beyond the outermost.
-static inline int64_t inner_dim(const struct binary_plan *plan, int i)
+// Rows begin at multiples of so many elements of a packet.
+static inline int64_t step_of_rows(int64_t width, int vec)
 {
-    return i < plan->rank ? plan->dim[plan->rank - 1 - i].size : 1;
+    int64_t step = 1;
+    while (step < vec && width % (2 * step) == 0)
+        step *= 2;
+    return step;
 }
 
-static inline bool is_of_sweep(const struct binary_plan *plan, int32_t sum_side)
+// Names what a sweep walks. Is it one of the forms that it knows?
+template <typename T>
+static bool name_sweep(const struct roped_call *call, int32_t sum_side, int mode,
+                       struct sweep_args *args)
 {
-    return plan->rank <= (keeps_columns(plan, sum_side) ? 5 : 4);
+    constexpr int kVec = kVecOf<T>;
+    const struct binary_plan *plan = reinterpret_cast<const struct binary_plan *>(call->plan);
+    const bool is_columns = keeps_columns(plan, sum_side);
+    struct sum_args *sum = &args->sum;
+    name_tensors(call, sum_side, sum);
+    name_dims(plan, sum_side, 1, sum);
+    const int n_summed = sum->n_dims - sum->n_kept_dims;
+    const struct sum_dim none = {1, {0, 0}, 0, 0}, *inner = &sum->dim[sum->n_dims - 1];
+    const struct sum_dim *outer = n_summed > (is_columns ? 1 : 0) ? inner - is_columns : &none;
+    args->width = inner_dim(plan, 0);
+    args->is_shifted = args->has_gaps = args->width % kVec != 0;
+    args->packets = (kVec - step_of_rows(args->width, kVec) + args->width - 1) / kVec + 1;
+    args->x_is_one = !(plan->dim[plan->rank - 1].in & ~sum_side);
+    args->y_is_packed = !args->is_shifted && are_aligned({sum->y, sum->grad_y});
+    if (n_summed > (is_columns ? 2 : 1) || !is_aligned(sum->g, 16))
+        return false;
+    if (mode == kSweepBoth ? args->is_shifted || !(args->x_is_one || is_aligned(sum->x, 16))
+                           : mode == kSweepOne && !are_aligned({sum->x, sum->grad_x}))
+        return false;
+    args->walk.outer = {outer->g, outer->x};
+    args->walk.n_inner = is_columns ? inner->size : args->packets;
+    if (is_columns)
+        args->walk.inner = {inner->g, inner->x};
+    else
+        sum->n_steps *= args->packets;
+    // a thread's columns are the same in every run of rows
+    return !is_columns || !args->is_shifted || n_summed == 1 ||
+           (outer->g - inner->size * inner->g) % kVec == 0;
 }
 
-// Strides of either form; the grid, whose x is the result.
-template <int kVec>
-static int64_t lay_out_sweep(struct sweep_args *args, const struct binary_plan *plan,
-                             bool is_columns, dim3 *grid)
+// Sums over the columns of rows. Step lanes of a row are 8 or more: 128 bytes. Returns the number
+// of blocks over kept elements.
+static inline int64_t lay_out_rows(struct sweep_args *args, int *n_threads)
 {
     struct sum_args *sum = &args->sum;
-    int first = is_columns ? 2 : 1; // of the dims kept, outer sum, kept
-    int64_t width = inner_dim(plan, 0), runs = inner_dim(plan, first + 1);
-    args->n_kept_inner = inner_dim(plan, first);
-    sum->width = width;
-    sum->n_kept = args->n_kept_inner * inner_dim(plan, first + 2);
-    sum->n_inner = is_columns ? inner_dim(plan, 1) : 0;
-    int64_t n_blocks = lay_out<kVec>(sum, is_columns, runs, grid);
-    int64_t step_lanes = 1LL << sum->step_bits;
-    args->kept_stride = width * (is_columns ? sum->n_inner : 1);
-    args->outer_stride = args->n_kept_inner * args->kept_stride;
-    args->kept_outer_stride = (runs - 1) * args->outer_stride;
-    args->inner_stride = is_columns ? width : (int64_t)kVec << sum->lane_bits;
-    args->run = sum->n_inner * args->inner_stride;
-    args->advance_run = step_lanes % sum->n_inner * args->inner_stride;
-    args->advance = step_lanes / sum->n_inner * args->outer_stride + args->advance_run;
-    args->wrap = args->outer_stride - args->run;
-    return n_blocks;
+    const int64_t steps = steps_of_thread(sum->n_kept * sum->n_steps);
+    const int64_t spread =
+        clamp(blocks_of(sum->n_steps, steps), power_of_two(args->packets, 8), kSumThreads);
+    *n_threads = threads_of_block(sum->n_kept * spread, spread);
+    const int step_lanes = power_of_two(spread, *n_threads);
+    cut_steps(sum, step_lanes, steps, clamp(2 * steps, 4, kFewSteps));
+    args->row_lanes = {0, bits_of(step_lanes)};
+    lay_out_walk(&args->walk, step_lanes);
+    return blocks_of(sum->n_kept, *n_threads / step_lanes);
 }
 
-template <typename T, bool kIsColumns>
+// More segments than these take the last block longer to add than they spare.
+constexpr int64_t kMostSegments = 4 * kMultiprocessors;
+
+// The same over rows. Lanes of a row are 8 or more, or 16 where one of them sums nothing of its
+// own; the other threads of a block are step lanes. Where rows begin anywhere, these are a multiple
+// of the rows after which one begins at the same place of a packet.
+template <int kVec>
+static int64_t lay_out_columns(struct sweep_args *args, int *n_threads)
+{
+    struct sum_args *sum = &args->sum;
+    int64_t least = args->is_shifted ? 16 : 8, turns = 1;
+    while (args->is_shifted && turns * args->walk.inner.g % kVec != 0)
+        turns *= 2;
+    args->by_packets = index_divisor(args->packets);
+    args->n_lanes = sum->n_kept * args->packets;
+    least = clamp(args->n_lanes + args->is_shifted, 1, least);
+    int64_t steps = steps_of_thread(args->n_lanes * sum->n_steps);
+    int64_t spread = clamp(blocks_of(sum->n_steps, steps), turns, kSumThreads / least);
+    *n_threads = threads_of_block(args->n_lanes * spread, least * spread);
+    int64_t step_lanes = blocks_of(sum->n_steps, blocks_of(sum->n_steps, spread));
+    step_lanes = blocks_of(step_lanes, turns) * turns;
+    int64_t lanes = *n_threads / step_lanes;
+    lanes = clamp(lanes > 8 ? lanes / 8 * 8 : lanes, 1, args->n_lanes + args->is_shifted);
+    steps = clamp(sum->n_steps / (step_lanes * kMostSegments), steps, sum->n_steps);
+    cut_steps(sum, step_lanes, steps, kFewSteps);
+    args->lanes = (uint32_t)lanes;
+    args->step_lanes = (uint32_t)step_lanes;
+    args->own_lanes = (uint32_t)(lanes - args->is_shifted);
+    *n_threads = (int)blocks_of(lanes * step_lanes, 32) * 32;
+    lay_out_walk(&args->walk, step_lanes);
+    return blocks_of(args->n_lanes, args->own_lanes);
+}
+
+// Kernels of the kind of a call: with one gradient in each launch, or in a cross, quotients are
+// told apart at run time.
+template <typename T, bool kIsColumns, int kMode>
 static kernel_fn<sweep_args> *sweep_kernel_of(int kind)
 {
-    if (kind == kBinaryMul)
-        return sweep_kernel<T, kVecOf<T>, kBinaryMul, kIsColumns>;
-    if (kind == kBinaryOverY)
-        return sweep_kernel<T, kVecOf<T>, kBinaryOverY, kIsColumns>;
-    if (kind == kBinaryOverX)
-        return sweep_kernel<T, kVecOf<T>, kBinaryOverX, kIsColumns>;
-    return sweep_kernel<T, kVecOf<T>, kBinaryLinear, kIsColumns>;
-}
-
-template <typename T, int kVec>
-static enum roped_status start_sweep(struct sweep_args *args, const struct binary_plan *plan,
-                                     bool is_columns, struct roped_queue *queue,
-                                     struct roped_error *err)
-{
-    kernel_fn<sweep_args> *kernel;
-    dim3 grid;
-    int64_t n_blocks = lay_out_sweep<kVec>(args, plan, is_columns, &grid);
-    if constexpr (kVec == 1)
-        kernel = is_columns ? sweep_kernel<T, 1, kBinaryAny, true>
-                            : sweep_kernel<T, 1, kBinaryAny, false>;
+    constexpr int kOverY = kMode == kSweepOne ? kBinaryOverY : kBinaryOver;
+    constexpr int kOverX = kMode == kSweepOne ? kBinaryOverX : kBinaryOver;
+    if constexpr (kIsColumns)
+        return kind == kBinaryMul     ? sweep_columns_kernel<T, kBinaryMul, kMode>
+               : kind == kBinaryOverY ? sweep_columns_kernel<T, kOverY, kMode>
+                                      : sweep_columns_kernel<T, kOverX, kMode>;
     else
-        kernel = is_columns ? sweep_kernel_of<T, true>(args->sum.kind)
-                            : sweep_kernel_of<T, false>(args->sum.kind);
-    return start_sums<kVec>(queue, kernel, &args->sum, *args, n_blocks, grid, is_columns, err);
+        return kind == kBinaryMul     ? sweep_rows_kernel<T, kBinaryMul, kMode>
+               : kind == kBinaryOverY ? sweep_rows_kernel<T, kOverY, kMode>
+                                      : sweep_rows_kernel<T, kOverX, kMode>;
 }
 
-template <typename T>
-static enum roped_status launch_sweep(const struct roped_call *call, int32_t sum_side,
+// The gradient of one side, by kSweepOne with that of the other one.
+template <typename T, int kMode>
+static enum roped_status launch_sweep(struct sweep_args *args, bool is_columns,
                                       struct roped_queue *queue, struct roped_error *err)
 {
-    const struct binary_plan *plan = reinterpret_cast<const struct binary_plan *>(call->plan);
-    bool is_columns = keeps_columns(plan, sum_side);
-    struct sweep_args args = {};
-    name_tensors(call, sum_side, &args.sum);
-    args.grad_x = call->out[sum_side == BINARY_IN_A ? BINARY_GRAD_B : BINARY_GRAD_A].data;
-    bool is_aligned = are_aligned({args.sum.g, args.sum.x, args.grad_x});
-    if (is_aligned && is_of_rows<T>(plan, sum_side))
-        return launch_rows<T>(plan, args.sum, args.grad_x, queue, err);
-    if (is_aligned && is_of_columns<T>(plan, sum_side))
-        return launch_columns<T>(plan, args.sum, args.grad_x, queue, err);
-    bool is_packed = is_aligned && inner_dim(plan, 0) % kVecOf<T> == 0;
-    return is_packed ? start_sweep<T, kVecOf<T>>(&args, plan, is_columns, queue, err)
-                     : start_sweep<T, 1>(&args, plan, is_columns, queue, err);
+    int n_threads;
+    const int64_t n_blocks =
+        is_columns ? lay_out_columns<kVecOf<T>>(args, &n_threads) : lay_out_rows(args, &n_threads);
+    const int64_t sums =
+        is_columns ? (int64_t)args->own_lanes * kVecOf<T> : n_threads >> args->row_lanes.step_bits;
+    kernel_fn<sweep_args> *kernel = is_columns ? sweep_kernel_of<T, true, kMode>(args->sum.kind)
+                                               : sweep_kernel_of<T, false, kMode>(args->sum.kind);
+    return start_sums(queue, kernel, &args->sum, *args, n_threads, n_blocks, sums, err);
+}
+
+// ------------------------------------------------------------------------------------ crosses
+
+// Has each operand one of the two innermost dims, and both what is around them? Then one pass adds
+// both gradients. Returns the side whose columns the rows keep, or 0.
+static inline int32_t side_of_cross(const struct binary_plan *plan)
+{
+    constexpr int32_t kBoth = BINARY_IN_A | BINARY_IN_B;
+    if (plan->rank < 2 || plan->rank > 3 || (plan->rank == 3 && plan->dim[0].in != kBoth))
+        return 0;
+    const int32_t side = plan->dim[plan->rank - 1].in, other = plan->dim[plan->rank - 2].in;
+    return side != kBoth && other == (kBoth ^ side) ? side : 0;
+}
+
+// A warp has a row of a panel, and a block as many rows as it has warps.
+template <typename T>
+static enum roped_status launch_cross(struct sweep_args *args, struct roped_queue *queue,
+                                      struct roped_error *err)
+{
+    constexpr int kWarps = kSumThreads / 32;
+    struct sum_args *sum = &args->sum;
+    args->lanes = 32;
+    args->own_lanes = 32 - args->is_shifted;
+    args->step_lanes = kWarps;
+    args->n_panels = (uint32_t)blocks_of(args->packets, args->own_lanes);
+    args->packets = (int64_t)args->n_panels * args->own_lanes;
+    args->has_gaps = 1;
+    args->by_packets = index_divisor(args->packets);
+    args->n_lanes = sum->n_kept * args->packets;
+    int64_t steps = steps_of_thread(args->n_lanes * sum->n_steps);
+    steps = clamp(sum->n_steps / (kWarps * kMostSegments), steps, sum->n_steps);
+    args->sum.steps_per_segment = blocks_of(steps, kSweepUnroll) * kSweepUnroll * kWarps;
+    sum->n_segments = (uint32_t)blocks_of(sum->n_steps, sum->steps_per_segment);
+    lay_out_walk(&args->walk, kWarps);
+    const int64_t n_blocks = sum->n_kept * args->n_panels, n_rows = sum->n_kept * sum->n_steps;
+    const int64_t n_partial = n_blocks * sum->n_segments * args->own_lanes * kVecOf<T>;
+    enum roped_status status = roped_cuda_scratch(
+        queue, (n_partial + args->n_panels * n_rows) * (int64_t)sizeof(float),
+        n_blocks + sum->n_kept * sum->n_segments, &sum->partial, &sum->counter, err);
+    if (status)
+        return status;
+    args->row_partial = sum->partial + n_partial;
+    args->row_counter = sum->counter + n_blocks;
+    return start(queue, sweep_columns_kernel<T, kBinaryMul, kSweepCross>, dim3(kSumThreads),
+                 n_blocks, dim3(1, sum->n_segments), *args, err);
+}
+
+// Are rows so wide that most lanes of a warp have a packet, and does what is left to add fit?
+// Quotients take two passes: they wait for divisions, and grad_output is in L2.
+template <typename T>
+static bool is_of_cross(const struct binary_plan *plan)
+{
+    const int64_t width = inner_dim(plan, 0), n_panels = width / (31 * kVecOf<T>)+1;
+    return plan->function != BINARY_DIV && side_of_cross(plan) && width >= 16 * kVecOf<T> &&
+           plan->n / width * n_panels < ROPED_CUDA_SCRATCH_BYTES / 4 / (int64_t)sizeof(float);
 }

@@ -51,50 +51,46 @@ __device__ __forceinline__ float quotient_term_of_b(float g, float a, float b)
     return -(g * (a / b / b)); // b * b would leave float32's range where this does not
 }
 
-// The operand whose gradient is summed is y, the other one x.
+// The operand whose gradient is summed is y, the other one x. add and sub are products whose x and
+// y are 1 or -1.
 enum binary_kind {
-    kBinaryLinear, // add, sub: g or -g, no values
-    kBinaryMul,    //
-    kBinaryOverY,  // div, y is the divisor
-    kBinaryOverX,  // div, x is
-    kBinaryAny     // known at run time
+    kBinaryMul,   //
+    kBinaryOverY, // div, y is the divisor
+    kBinaryOverX, // div, x is
+    kBinaryOver   // div, either, known at run time
 };
 
-struct binary_signs {
-    float x, y; // kBinaryLinear: 1 or -1
+struct binary_ones {
+    float x, y;
 };
 
-// The terms of both gradients. kBinaryAny has each division once: the quotients change places.
+// The terms of both gradients. kBinaryOver has each division once: the quotients change places.
 template <int kKind>
-__device__ __forceinline__ void both_terms(int kind, float g, float x, float y,
-                                           const binary_signs &sign, float &of_x, float &of_y)
+__device__ __forceinline__ void both_terms(int kind, float g, float x, float y, float &of_x,
+                                           float &of_y)
 {
-    if (kKind != kBinaryAny)
-        kind = kKind;
-    if (kind == kBinaryLinear) {
-        of_x = g * sign.x;
-        of_y = g * sign.y;
-    } else if (kind == kBinaryMul) {
+    if constexpr (kKind == kBinaryMul) {
         of_x = g * y;
         of_y = g * x;
     } else {
-        bool is_over_y = kind == kBinaryOverY;
-        float divided = is_over_y ? x : y, divisor = is_over_y ? y : x;
-        float of_divided = g / divisor, of_divisor = quotient_term_of_b(g, divided, divisor);
+        const bool is_over_y = kKind == kBinaryOver ? kind == kBinaryOverY : kKind == kBinaryOverY;
+        const float divided = is_over_y ? x : y, divisor = is_over_y ? y : x;
+        const float of_divided = g / divisor, of_divisor = quotient_term_of_b(g, divided, divisor);
         of_x = is_over_y ? of_divided : of_divisor;
         of_y = is_over_y ? of_divisor : of_divided;
     }
 }
 
-// That of y's gradient, whatever the kind.
-__device__ __forceinline__ float term_of_y(int kind, float g, float x, float y,
-                                           const binary_signs &sign)
+// ------------------------------------------------------------------------------------ counting
+
+// How many of n were here before; the last one leaves 0 again. What the thread has seen written,
+// such as by a block before a barrier, whoever comes later sees, too.
+__device__ __forceinline__ uint32_t count_in(uint32_t *counter, uint32_t n)
 {
-    if (kind == kBinaryLinear)
-        return g * sign.y;
-    if (kind == kBinaryMul)
-        return g * x;
-    bool is_over_y = kind == kBinaryOverY;
-    float quotient = (is_over_y ? x : g) / (is_over_y ? y : x);
-    return is_over_y ? -(g * (quotient / y)) : quotient;
+    uint32_t before;
+    asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
+                 : "=r"(before)
+                 : "l"(__cvta_generic_to_global(counter)), "r"(n - 1)
+                 : "memory");
+    return before;
 }
