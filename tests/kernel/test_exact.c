@@ -7,6 +7,7 @@
 #include "kernel/case.h"
 #include "kernel/reference.h"
 #include "kernel/runner.h"
+#include "kernel/values.h"
 
 #include "ops/binary_backward.h"
 #include "ops/quantize.h"
@@ -190,6 +191,77 @@ TEST(rows_of_gradients_have_the_bits_that_they_have_among_few)
         runner_free_outputs(&many);
         case_free(&few);
         case_free(&many);
+    }
+}
+
+/* ------------------------------------------------------------------- norms */
+
+/* With these inputs, whose rows are of one value, or of zeros where the mean is
+ * not subtracted. */
+static const struct {
+    const char *op, *in[2];
+    bool is_centred;
+} norms[] = {
+    {"layer_norm", {"x"}, true},
+    {"add_layer_norm", {"x", "residual"}, true},
+    {"rmsnorm", {"x"}, false},
+    {"add_rmsnorm", {"x", "residual"}, false},
+    {"rmsnorm_add", {"x", "residual"}, false},
+    {"gated_rmsnorm", {"x", "gate"}, false},
+};
+enum { NORMS = sizeof norms / sizeof *norms };
+
+static void expect_all(const struct roped_call *call, bool is_nan)
+{
+    const struct roped_tensor *y = &call->out[0];
+    const int64_t n = y->data ? roped_tensor_elements(y) : 0;
+    char shape[64];
+    for (int64_t i = 0; i < n; i++) {
+        const double found = reference_value(y, i);
+        if (is_nan ? isnan(found) : found == 0)
+            continue;
+        CHECK_FAIL("%s %s %s: element %lld is %g", call->op->name,
+                   roped_dtype_name(y->dtype),
+                   roped_shape_text(y->dims, 2, shape, sizeof shape),
+                   (long long)i, found);
+        return;
+    }
+}
+
+/* Of any width: 0, or 0 / 0. Many rows have kernels of their own. */
+TEST(nothing_is_left_of_rows_without_deviation)
+{
+    static const enum roped_dtype types[] = {ROPED_F32, ROPED_F16, ROPED_BF16};
+    struct random_source source = {43};
+    for (int i = 0; i < check_cases(600); i++) {
+        static struct roped_call call;
+        struct roped_error err = {.text = ""};
+        const int norm = i % NORMS;
+        const bool is_nan = random_once_in(&source, 2);
+        const enum roped_dtype type = types[random_int(&source, 0, 2)];
+        const struct runner_options options = {.misalign_elements =
+                                                   random_once_in(&source, 2)};
+        int64_t dims[] = {random_int(&source, 1, 6),
+                          random_magnitude(&source, 15)};
+        if (random_once_in(&source, 12))
+            dims[0] += 1000000 / dims[1];
+        if (!check_takes_case())
+            continue;
+        roped_call_init(&call, roped_op_find(norms[norm].op));
+        case_param(&call, "eps", is_nan ? "0" : "1e-6");
+        for (int in = 0; in < 2 && norms[norm].in[in]; in++) {
+            struct roped_tensor tensor = {type, 2, {dims[0], dims[1]}, NULL};
+            const size_t bytes = (size_t)roped_tensor_bytes(&tensor);
+            tensor.data = memset(runner_alloc(bytes), 0, bytes);
+            if (norms[norm].is_centred)
+                values_fill(&source, &tensor, VALUES_EQUAL);
+            case_bind(&call, norms[norm].in[in], &tensor);
+        }
+        CHECK_OK(roped_call_resolve(&call, &err), &err);
+        CHECK_OK(runner_run(&runner, &call, &options, &err), &err);
+        expect_all(&call, is_nan);
+        runner_free_outputs(&call);
+        case_free(&call);
     }
 }
 

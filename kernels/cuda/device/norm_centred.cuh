@@ -283,7 +283,8 @@ __device__ __forceinline__ row_scale centre(const norm_args &args, const Row &ro
 {
     warp_sums<Acc> mine;
     mine.n = (float)n;
-    Acc inverse = (Acc)__fdividef(1.0f, mine.n);
+    // in double to its last place: a row of one value has it as its mean, and no variance
+    const Acc inverse = sizeof(Acc) == 8 ? (Acc)(1.0 / (double)n) : (Acc)__fdividef(1.0f, mine.n);
     if constexpr (Threads::kShares == 2) {
         Acc sum = sum_of_shares(share_of_sum<Acc>(row, 0), share_of_sum<Acc>(row, 1));
         mine.mean = (float)(sum * inverse);
