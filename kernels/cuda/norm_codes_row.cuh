@@ -306,7 +306,7 @@ struct codes_place {
             make_group_scales<kLeast>(rule, largest, lanes, divisor,
                                       [&](int v, const code_scale_made &made) {
                                           if (has(v))
-                                              store(v / kMakers, made);
+                                              store(kVectors == kMakers ? 0 : v / kMakers, made);
                                       });
         }
     }

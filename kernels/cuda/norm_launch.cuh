@@ -80,8 +80,8 @@ struct norm_config {
                                       : kThreads == 512 && !kHasNext && kVectors < 8 ? 2
                                                                                      : 1;
     // Threads that registers are shared out among, kMinBlocks times: with 56 of them three rows of
-    // 9 to 12 warps find room, not two.
-    static constexpr int kBound = kIsWide && kShares == 2 && !kLoops ? 576 : kBlock;
+    // 9 to 12 warps find room, not two. Sums would spill.
+    static constexpr int kBound = !K::kAdds && kIsWide && kShares == 2 && !kLoops ? 576 : kBlock;
     static __device__ __forceinline__ int threads()
     {
         return kAnyWarps ? blockDim.x : kThreads;
