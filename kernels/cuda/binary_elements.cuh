@@ -175,11 +175,13 @@ static enum roped_status launch_elements(const struct roped_call *call, int32_t 
 {
     const struct binary_plan *plan = reinterpret_cast<const struct binary_plan *>(call->plan);
     struct elements_args args = {};
+    int32_t summed[2];
     int n_sides = 0, n_threads = 64;
     for (int32_t of = BINARY_IN_A; of <= BINARY_IN_B; of++) {
         if (!(sides & of))
             continue;
-        struct element_side *side = &args.side[n_sides++];
+        struct element_side *side = &args.side[n_sides];
+        summed[n_sides++] = of;
         name_tensors(call, of, &side->sum);
         name_dims(plan, of, 0, &side->sum);
         side->writes_x = !is_broadcast(plan, of ^ (BINARY_IN_A | BINARY_IN_B));
@@ -189,9 +191,7 @@ static enum roped_status launch_elements(const struct roped_call *call, int32_t 
             threads_of_block(plan->n / steps, kept * blocks_of(side->sum.n_steps, steps));
         n_threads = wanted > n_threads ? wanted : n_threads;
     }
-    for (int i = 0; i < n_sides; i++) {
-        const struct binary_plan *of = plan;
-        lay_out_elements(&args.side[i], keeps_columns(of, sides == 3 ? i + 1 : sides), n_threads);
-    }
+    for (int i = 0; i < n_sides; i++)
+        lay_out_elements(&args.side[i], keeps_columns(plan, summed[i]), n_threads);
     return start_elements<T>(&args, n_sides, plan->function == BINARY_DIV, n_threads, queue, err);
 }
