@@ -2,7 +2,7 @@
 // code but for what a kernel is compiled with.
 #pragma once
 
-#include "cuda/device/norm_pair.cuh"
+#include "cuda/device/norm_pair_staged.cuh"
 #include "cuda/norm_launch.cuh"
 
 // As a norm has them, but for what has no place in its kernel.
@@ -10,22 +10,78 @@ template <typename K, int kRowThreads, int kRowVectors, bool kKeep, int kRowShar
 struct pair_config : norm_config<K, kRowThreads, kRowVectors, kWeightInKind, false, kRowShares,
                                  false, (kRowThreads * kRowShares >= 512)> {
     static constexpr bool kKeeps = kKeep;
+    // 64 registers, where a row's vectors and their weights need no more, or where two halves of a
+    // block find room beside each other; 80 for twice as many vectors
     static constexpr bool kIsSmall = kRowVectors == 2 || sizeof(typename K::T) == 4;
-    // 64 registers, where a row's vectors and their weights need no more; 80 for twice as many
+    static constexpr bool kIsHalf = kRowShares == 2 && kRowThreads == 512;
     static constexpr int kMinBlocks =
-        kRowShares == 2 && kRowThreads <= 256                     ? 768 / pair_config::kBlock
-        : pair_config::kIsBlock && kIsSmall && kRowThreads <= 512 ? 1024 / kRowThreads
-                                                                  : 1;
+        kRowShares == 2 && kRowThreads <= 256 ? 768 / pair_config::kBlock
+        : pair_config::kIsBlock && (kIsSmall || kIsHalf) && kRowThreads <= 512 ? 1024 / kRowThreads
+                                                                               : 1;
 };
 
-template <typename K>
-static enum roped_status launch_pair_reread(struct pair_args *args, bool is_aligned, int threads,
+// Rows that wait in shared memory, so many of them in a block: of both tensors, of which many rows
+// leave room for two blocks on a multiprocessor, or of x alone. A gate is needed for the sum, and
+// so is what it makes of x for the result. Returns the block's bytes.
+template <typename K, bool kIsAligned>
+static int64_t stage_pair(struct norm_args *norm, int rows, const struct roped_queue *queue)
+{
+    constexpr bool kMakesZ = K::kPair == GATE_THEN_NORM;
+    const int64_t bytes = 16 * rows * (int64_t)staged_packets<kIsAligned>((int)vectors_of<K>(norm));
+    const int64_t all = queue->shared_bytes - kOwnShared;
+    const int64_t half = queue->shared_bytes / 2 - kOwnShared;
+    const int64_t room = !kMakesZ && has_many_rows(norm, queue) && bytes <= half ? half : all;
+    norm->is_staged = kMakesZ ? kStagedWithZ : K::kAdds ? 2 : 1;
+    while (norm->is_staged > 0 && staged_areas<K, kIsAligned>(norm->is_staged) * bytes > room)
+        norm->is_staged--;
+    return staged_areas<K, kIsAligned>(norm->is_staged) * bytes;
+}
+
+// The sum is that of so many threads, n_shares. Rows have half of them where that is too many for
+// two blocks. Of a few rows each has a thread for every vector, or, where it is wide, several
+// blocks.
+template <typename K, bool kIsAligned>
+static enum roped_status launch_pair_staged(struct pair_args *args, int n_shares,
                                             struct roped_queue *queue, struct roped_error *err)
 {
+    struct norm_args *norm = &args->norm;
+    const int parts = n_shares > 512 ? staged_parts(norm, n_shares, queue) : 1;
+    const int64_t enough = blocks_of(vectors_of<K>(norm), 32) * 32;
+    int threads = n_shares / parts;
+    if (parts == 1 && n_shares > kMostStagedThreads)
+        threads = n_shares / 2;
+    else if (parts == 1 && n_shares > 32 && !has_many_rows(norm, queue))
+        threads = (int)(enough < kMostStagedThreads ? enough : kMostStagedThreads);
     const dim3 block = block_of_rows(threads);
-    kernel_fn<pair_args> *kernel =
-        is_aligned ? pair_reread_kernel<K, true> : pair_reread_kernel<K, false>;
-    return start(queue, kernel, block, blocks_of(args->norm.n_rows, block.y), dim3(), *args, err);
+    norm->n_shares = n_shares;
+    enum roped_status status = check_width(norm, INT_MAX / 2, err);
+    if (status)
+        return status;
+    const int64_t bytes = stage_pair<K, kIsAligned>(norm, (int)block.y, queue);
+    return start(queue, pair_staged_kernel<K, kIsAligned>, block, blocks_of(norm->n_rows, block.y),
+                 dim3(1, parts), *args, err, bytes, parts > 1);
+}
+
+template <typename K, typename C>
+static enum roped_status launch_pair_config(const struct pair_args *args, int parts,
+                                            struct roped_queue *queue, struct roped_error *err)
+{
+    return start(queue, pair_kernel<K, C>, block_of<C>(&args->norm),
+                 blocks_of(args->norm.n_rows, C::kGroups), dim3(1, parts), *args, err);
+}
+
+// Are there so few rows that blocks of so many threads that sum a row, and of one for each vector
+// that is written, are all at work at once? A row by itself has several.
+template <typename K>
+static bool has_few_rows(const struct norm_args *args, int threads, const struct roped_queue *queue,
+                         dim3 *block, dim3 *grid)
+{
+    const int64_t warps = blocks_of(vectors_of<K>(args), 32);
+    const int parts = parts_of_row<K>(args, (int)warps * 32);
+    const int64_t all = threads + blocks_of(warps, parts) * 32;
+    *grid = dim3(1, parts);
+    *block = dim3((unsigned)all);
+    return all <= 1024 && args->n_rows <= 1024 / all * queue->n_multiprocessors;
 }
 
 // Many rows beside a gate of 16 bits are bound by instructions: half of the threads share out what
@@ -41,24 +97,30 @@ static enum roped_status launch_pair_rows(struct pair_args *args, struct roped_q
         kVectors == 2 &&
         (kThreads == 1024 || (kHasGate && kThreads >= 32 && sizeof(typename K::T) == 2));
     constexpr bool kMayKeep = kThreads >= 128;
-    using few = pair_config<K, kThreads, kVectors, false>;
     constexpr int kShares = kHalves ? 2 : 1;
+    constexpr bool kIsOfWarp = kThreads == 32 && kVectors == 4;
+    constexpr bool kHasFew =
+        K::kPair != GATE_THEN_NORM && (kIsOfWarp || (kThreads >= 128 && kThreads <= 512));
     using many = pair_config<K, kThreads / kShares, kVectors * kShares, false, kShares>;
+    using few = pair_config<K, kThreads, kVectors, false>;
     using kept = pair_config<K, kThreads / kShares, kVectors * kShares, kMayKeep, kShares>;
     struct norm_args *norm = &args->norm;
     const int64_t bytes =
         (K::kAdds ? 3 : 2) * norm->n_rows * norm->hidden * (int64_t)sizeof(typename K::T);
     norm->n_vectors = (int32_t)(norm->hidden / K::kVec);
     if (kMayKeep && passes_l2(bytes, queue))
-        return start(queue, pair_kernel<K, kept>, block_of<kept>(norm),
-                     blocks_of(norm->n_rows, kept::kGroups), dim3(), *args, err);
+        return launch_pair_config<K, kept>(args, 1, queue, err);
     if (has_many_rows(norm, queue))
-        return start(queue, pair_kernel<K, many>, block_of<many>(norm),
-                     blocks_of(norm->n_rows, many::kGroups), dim3(), *args, err);
-    const int64_t n_blocks = blocks_of(norm->n_rows, few::kGroups);
-    int parts = few::kMayPart ? parts_of_row<K>(norm, (int)block_of<few>(norm).x) : 1;
-    return start(queue, pair_kernel<K, few>, block_of<few>(norm), n_blocks, dim3(1, parts), *args,
-                 err);
+        return launch_pair_config<K, many>(args, 1, queue, err);
+    if constexpr (kHasFew) {
+        dim3 block, grid;
+        norm->n_shares = threads_of_row<kThreads, kVectors>(norm->n_vectors);
+        if ((kIsOfWarp || norm->n_rows == 1) &&
+            has_few_rows<K>(norm, norm->n_shares, queue, &block, &grid))
+            return start(queue, pair_few_kernel<K>, block, norm->n_rows, grid, *args, err);
+    }
+    const int parts = few::kMayPart ? parts_of_row<K>(norm, (int)block_of<few>(norm).x) : 1;
+    return launch_pair_config<K, few>(args, parts, queue, err);
 }
 
 template <typename K>
@@ -68,15 +130,19 @@ static enum roped_status launch_pair_kind(struct pair_args *args, struct roped_q
     struct norm_args *norm = &args->norm;
     const bool is_aligned = has_vectors<typename K::T>(norm, 16);
     const int64_t vectors = vectors_of<K>(norm);
+    auto launch_staged = [&](int threads) {
+        return is_aligned ? launch_pair_staged<K, true>(args, threads, queue, err)
+                          : launch_pair_staged<K, false>(args, threads, queue, err);
+    };
     if (vectors > kMostVectors) {
         norm->sums_in_double = vectors > kMostFloatVectors;
-        return launch_pair_reread<K>(args, is_aligned, wide_threads(vectors), queue, err);
+        return launch_staged(wide_threads(vectors));
     }
     return with_row_shape(vectors, [&](auto shape) {
+        constexpr int kThreads = shape.kThreads, kVectors = shape.kVectors;
         if (is_aligned && norm->weight_kind <= kWeightSame)
-            return launch_pair_rows<K, shape.kThreads, shape.kVectors>(args, queue, err);
-        const int threads = staged_threads<K, shape.kThreads, shape.kVectors>(norm);
-        return launch_pair_reread<K>(args, is_aligned, threads, queue, err);
+            return launch_pair_rows<K, kThreads, kVectors>(args, queue, err);
+        return launch_staged(staged_threads<K, kThreads, kVectors>(norm));
     });
 }
 
@@ -113,6 +179,7 @@ launch_pair(const struct norm_pair_plan *plan, const struct roped_tensor *x,
     args.norm.residual_pitch = args.norm.x_pitch;
     if (kPair != NORM_ALONE) {
         args.norm.residual = second->data;
+        args.norm.residual_end = whole_end(second->data, roped_tensor_span(second));
         args.norm.residual_pitch = pair_pitch(plan, second);
     }
     args.norm.residual_out_pitch = args.norm.y_pitch; // no such tensor

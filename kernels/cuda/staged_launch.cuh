@@ -59,6 +59,17 @@ static inline dim3 block_of_rows(int threads)
     return dim3(threads, threads > 32 ? 1 : kNormThreads / threads);
 }
 
+// Threads count a row's elements, or its vectors, in a register.
+static inline enum roped_status check_width(const struct norm_args *args, int64_t most,
+                                            struct roped_error *err)
+{
+    if (args->hidden <= most)
+        return ROPED_OK;
+    return roped_fail(err, ROPED_TOO_LARGE,
+                      "tensor 'x': rows of %lld elements, expected at most %lld on this device",
+                      (long long)args->hidden, (long long)most);
+}
+
 // Rows that registers do not hold, so many of them in a block: what it has of shared memory, in
 // bytes, or none where they are read again.
 template <typename K>
@@ -66,12 +77,10 @@ static enum roped_status stage_rows(struct norm_args *args, int rows,
                                     const struct roped_queue *queue, int64_t *bytes,
                                     struct roped_error *err)
 {
-    constexpr int64_t kMost = INT_MAX / 2; // threads count vectors in a register
-    const int64_t vectors = vectors_of<K>(args), needed = 16 * kStagedPackets<K> * vectors * rows;
-    if (vectors > kMost)
-        return roped_fail(err, ROPED_TOO_LARGE,
-                          "tensor 'x': rows of %lld elements, expected at most %lld on this device",
-                          (long long)args->hidden, (long long)(kMost * K::kVec));
+    const int64_t needed = 16 * kStagedPackets<K> * vectors_of<K>(args) * rows;
+    enum roped_status status = check_width(args, (int64_t)(INT_MAX / 2) * K::kVec, err);
+    if (status)
+        return status;
     args->is_staged = needed + kOwnShared <= queue->shared_bytes;
     args->by_elements = is_small<typename K::T>(args->n_rows * args->hidden, queue);
     *bytes = args->is_staged ? needed : 0;

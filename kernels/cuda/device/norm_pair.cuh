@@ -8,7 +8,7 @@
 // part of the weights; below a row is such a group. Threads, vectors and the order of the sum are
 // those of norm.cuh, so that the norm has its bits. Rows of up to 4,096 vectors of 16 bytes are
 // read once and kept in registers; wider ones, and those at other addresses or with weights of
-// another type than x, are read twice, the second time from a cache.
+// another type than x, wait in shared memory (norm_pair_staged.cuh).
 //
 // The result may take the place of an input: a thread writes only the elements that it has read
 // itself, after the sum's last exchange.
@@ -109,15 +109,25 @@ __device__ __forceinline__ row_scale rounded_scale(const pair_args &args, row_sc
     return row;
 }
 
+// What a vector of the second tensor adds to the norm, or multiplies it by.
+template <typename K>
+__device__ __forceinline__ void unpack_second(const pair_args &args, const uint4 &second,
+                                              float (&other)[K::kVec])
+{
+    if constexpr (K::kPair == NORM_THEN_ADD || K::kPair == NORM_THEN_GATE)
+        unpack<typename K::T>(second, other);
+    if constexpr (K::kPair == NORM_THEN_GATE)
+        activate_gate(args.activation, other);
+}
+
 // From z of a vector to its result. The sum is not fused: it is that of what the norm gives.
 template <typename K>
 __device__ __forceinline__ void finish_pair(const pair_args &args, const float (&gain)[K::kVec],
-                                            const row_scale &scale, const uint4 &second,
+                                            const row_scale &scale, const float (&other)[K::kVec],
                                             float (&y)[K::kVec])
 {
     using T = typename K::T;
     constexpr bool kIsNarrow = sizeof(T) == 2;
-    float other[K::kVec];
     if (kIsNarrow && args.norm.rounds_product)
         finish_vector<K, kIsNarrow>(args.norm, gain, scale, y);
     else
@@ -126,9 +136,6 @@ __device__ __forceinline__ void finish_pair(const pair_args &args, const float (
         return;
     if (kIsNarrow && args.rounds_norm)
         unpack<T>(pack<T>(y), y);
-    unpack<T>(second, other);
-    if constexpr (K::kPair == NORM_THEN_GATE)
-        activate_gate(args.activation, other);
 #pragma unroll
     for (int i = 0; i < K::kVec; i++)
         y[i] = K::kPair == NORM_THEN_ADD ? __fadd_rn(y[i], other[i]) : y[i] * other[i];
@@ -136,28 +143,70 @@ __device__ __forceinline__ void finish_pair(const pair_args &args, const float (
 
 // ------------------------------------------------------------------------------------ registers
 
-template <typename K, typename C, typename Acc>
-__device__ __forceinline__ void share_of(const float (&z)[C::kVectors][K::kVec],
-                                         Acc (&share)[C::kShares])
-{
+// What is normalised of a thread's vectors: as floats, or unpacked again from what came from
+// memory, in half of the registers, where a thread has many and nothing is to be computed.
+template <typename K, typename C>
+struct pair_values {
+    using T = typename K::T;
+    static constexpr int kVectors = C::kVectors;
+    static constexpr bool kHoldsFloats =
+        K::kPair == GATE_THEN_NORM || sizeof(T) == 4 || kVectors <= 2;
+    raw_row<K, kVectors> raw;
+    float z[kHoldsFloats ? kVectors : 1][K::kVec];
+
+    __device__ __forceinline__ void take(const pair_args &args)
+    {
+        if constexpr (kHoldsFloats) {
 #pragma unroll
-    for (int s = 0; s < C::kShares; s++) {
-        square_sums<Acc> sums;
-#pragma unroll
-        for (int v = s; v < C::kVectors; v += C::kShares)
-            sums.add(z[v]);
-        share[s] = sums.total();
+            for (int v = 0; v < kVectors; v++)
+                unpack_pair(args, raw, v, z[v]);
+        }
     }
-}
+    __device__ __forceinline__ void get(int v, float (&x)[K::kVec]) const
+    {
+        if constexpr (kHoldsFloats) {
+#pragma unroll
+            for (int i = 0; i < K::kVec; i++)
+                x[i] = z[v][i];
+        } else {
+            unpack<T>(raw.x[v], x);
+        }
+    }
+    // What was unpacked is not kept for the next time.
+    __device__ __forceinline__ void forget()
+    {
+        if constexpr (!kHoldsFloats) {
+#pragma unroll
+            for (int v = 0; v < kVectors; v++)
+                forget_words(raw.x[v]);
+        }
+    }
+    template <typename Acc>
+    __device__ __forceinline__ void share_squares(Acc (&share)[C::kShares])
+    {
+#pragma unroll
+        for (int s = 0; s < C::kShares; s++) {
+            square_sums<Acc> sums;
+#pragma unroll
+            for (int v = s; v < kVectors; v += C::kShares) {
+                float x[K::kVec];
+                get(v, x);
+                sums.add(x);
+            }
+            share[s] = sums.total();
+        }
+        forget();
+    }
+};
 
 // As scale_of of norm.cuh, from values that are in registers.
 template <typename K, typename C>
 __device__ __forceinline__ row_scale scale_of_values(const norm_args &args,
-                                                     const float (&z)[C::kVectors][K::kVec])
+                                                     pair_values<K, C> &values)
 {
     __shared__ float partial[C::kPartials];
     float share[C::kShares];
-    share_of<K, C>(z, share);
+    values.share_squares(share);
     clear_missing<C>(partial);
     float sum = sum_in_group<C::kThreads>(share, partial, C::threads() / 32);
     float mean = fmaf(sum, args.inverse_hidden, args.eps);
@@ -166,7 +215,7 @@ __device__ __forceinline__ row_scale scale_of_values(const norm_args &args,
     if (C::kSharesWarp ? __all_sync(0xFFFFFFFFu, is_done) : is_done)
         return {scale};
     double exact_share[C::kShares];
-    share_of<K, C>(z, exact_share);
+    values.share_squares(exact_share);
     float exact = exact_scale_of<C>(args, exact_share, 0);
     return {is_done ? scale : exact};
 }
@@ -178,14 +227,11 @@ __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
 {
     using T = typename K::T;
     constexpr int kVectors = C::kVectors, kStarted = C::kStartsWeight ? kVectors : 1;
-    // not of float16, which would spill more
-    constexpr bool kUnpacksAgain =
-        std::is_same_v<T, __nv_bfloat16> && K::kPair != GATE_THEN_NORM && kVectors > 2;
     const norm_args &norm = args.norm;
     row_part<K, C> part;
-    raw_row<K, kVectors> raw;
+    pair_values<K, C> values;
+    raw_row<K, kVectors> &raw = values.raw;
     uint4 weights[kStarted];
-    float z[kVectors][K::kVec];
     part.thread = threadIdx.x % C::kThreads;
     part.row = (int64_t)blockIdx.x * C::kGroups + threadIdx.x / C::kThreads;
     const int first = part.thread * K::kVec;
@@ -224,97 +270,149 @@ __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
         for (int v = 0; v < kVectors; v++)
             weights[v] = load_weight(v);
     }
-#pragma unroll
-    for (int v = 0; v < kVectors; v++)
-        unpack_pair(args, raw, v, z[v]);
-    if constexpr (kUnpacksAgain) { // x as it came stays, in half of the registers
-#pragma unroll
-        for (int v = 0; v < kVectors; v++)
-            forget_words(raw.x[v]);
-    }
-    const row_scale scale = rounded_scale<K>(args, scale_of_values<K, C>(norm, z));
+    values.take(args);
+    const row_scale scale = rounded_scale<K>(args, scale_of_values<K, C>(norm, values));
     if (C::kMayPart && part.to_write <= 0)
         return; // whole warps
 #pragma unroll
     for (int v = 0; v < kVectors; v++) {
-        float gain[K::kVec];
+        float gain[K::kVec], other[K::kVec], y[K::kVec];
+        if (kVectors > 2 && !part.writes(v)) // often of whole warps
+            continue;
         unpack<T>(C::kStartsWeight ? weights[v % kStarted] : load_weight(v), gain);
         add_bias(norm, gain);
-        if constexpr (kUnpacksAgain)
-            unpack<T>(raw.x[v], z[v]);
-        finish_pair<K>(args, gain, scale, raw.residual[K::kAdds ? v : 0], z[v]);
+        values.get(v, y);
+        unpack_second<K>(args, raw.residual[K::kAdds ? v : 0], other);
+        finish_pair<K>(args, gain, scale, other, y);
         if (part.writes(v))
-            store_result<K, true>(norm, part.at + v * part.step(), K::kVec, z[v]);
+            store_result<K, true>(norm, part.at + v * part.step(), K::kVec, y);
     }
 }
 
-// ------------------------------------------------------------------------------------ memory
+// ------------------------------------------------------------------------------------ few rows
 
-// One thread's share of a row's squares; source is that of the row.
-template <typename K, bool kIsAligned, typename Acc>
-__device__ __forceinline__ Acc read_pair_squares(const pair_args &args, const row_source<K> &source,
-                                                 int64_t end, int thread, int threads)
+// A row, or a few that a warp sums with four vectors for each lane: there are more threads than
+// have to sum, and others write the row, a vector each, of which all but the norm is ready when the
+// sum is there. The sum is that of n_shares threads.
+constexpr int kSumWarps = 16, kSumVectors = 4; // at most, and of a thread
+
+// Those that are not there are zeros. Nobody reads partial any more.
+template <typename Acc>
+__device__ __forceinline__ void post_sum(Acc share, int threads, Acc (&partial)[kSumWarps])
 {
-    raw_row<K, 1> raw;
-    square_sums<Acc> sums;
-#pragma unroll 1
-    for (int64_t i = thread * K::kVec; i < end; i += threads * K::kVec) {
-        float z[K::kVec];
-        load_into<K, kIsAligned>(raw, 0, source, i, end - i);
-        unpack_pair(args, raw, 0, z);
-        sums.add(z);
-    }
-    return sums.total();
+    const int warp = threadIdx.x / 32;
+    const Acc sum = sum_in_warp<32>(share);
+    if (threadIdx.x % 32 == 0)
+        partial[warp] = sum;
+    if (threadIdx.x < kSumWarps && threadIdx.x * 32 >= threads)
+        partial[threadIdx.x] = Acc{};
 }
 
-// As find_scale of norm_staged.cuh. end: the row's elements, 0 where there is no row.
-template <typename K, bool kIsAligned>
-__device__ __forceinline__ row_scale reread_pair_scale(const pair_args &args,
-                                                       const row_source<K> &source, int64_t end,
-                                                       int thread, int threads)
-{
-    __shared__ float partial[32];
-    __shared__ double exact_partial[32];
-    const norm_args &norm = args.norm;
-    float mean = 0;
-    bool is_done = false;
-    if (!norm.sums_in_double) {
-        float sum = read_pair_squares<K, kIsAligned, float>(args, source, end, thread, threads);
-        sum = sum_in_group(sum, partial, threads);
-        mean = fmaf(sum, norm.inverse_hidden, norm.eps);
+// Of the sums, behind a barrier.
+struct few_scale {
+    bool is_done;
+    float scale;
+
+    __device__ __forceinline__ few_scale(const norm_args &args, const float (&partial)[kSumWarps])
+    {
+        const float sum = sum_tree<kSumWarps>(partial);
+        const float mean = fmaf(sum, args.inverse_hidden, args.eps);
         is_done = is_good(sum, mean);
+        scale = inverse_root(mean);
     }
-    float scale = inverse_root(mean);
-    if (threads < 32 ? !__all_sync(0xFFFFFFFFu, is_done) : !is_done) {
-        double exact = read_pair_squares<K, kIsAligned, double>(args, source, end, thread, threads);
-        exact = sum_in_group(exact, exact_partial, threads);
-        scale = is_done ? scale : exact_scale(norm, exact);
+};
+
+template <typename K>
+__device__ __forceinline__ void sum_few(const pair_args &args, const pair_place &place,
+                                        float (&partial)[kSumWarps], double (&exact)[kSumWarps])
+{
+    const norm_args &norm = args.norm;
+    const int threads = norm.n_shares, thread = threadIdx.x;
+    const int to_read = compute_now(thread < threads ? norm.n_vectors - thread : 0);
+    const char *from = compute_now(place.source<K>(norm, thread * K::kVec).x);
+    float z[kSumVectors][K::kVec];
+    uint4 raw[kSumVectors];
+    square_sums<float> squares;
+    finish_before_wait(from, to_read);
+    wait_for_previous();
+    let_next_start();
+#pragma unroll
+    for (int v = 0; v < kSumVectors; v++) {
+        raw[v] = make_uint4(0, 0, 0, 0);
+        if (v * threads < to_read)
+            raw[v] = load_16(from + v * threads * 16);
     }
-    return {scale};
+#pragma unroll
+    for (int v = 0; v < kSumVectors; v++) {
+        unpack<typename K::T>(raw[v], z[v]);
+        squares.add(z[v]);
+    }
+    post_sum(squares.total(), threads, partial);
+    __syncthreads();
+    if (few_scale(norm, partial).is_done)
+        return;
+    square_sums<double> exact_squares;
+#pragma unroll
+    for (int v = 0; v < kSumVectors; v++)
+        exact_squares.add(z[v]);
+    post_sum(exact_squares.total(), threads, exact);
+    __syncthreads();
 }
 
-template <typename K, bool kIsAligned>
-__global__ void __launch_bounds__(1024)
-    pair_reread_kernel(const __grid_constant__ struct pair_args args)
+template <typename K>
+__device__ __forceinline__ void write_few(const pair_args &args, const pair_place &place,
+                                          int first_thread, const float (&partial)[kSumWarps],
+                                          const double (&exact)[kSumWarps])
 {
-    let_next_start();
-    wait_for_previous();
+    using T = typename K::T;
     const norm_args &norm = args.norm;
-    const int threads = blockDim.x, thread = threadIdx.x;
-    const int64_t row = row_of_block();
-    int64_t end = row < norm.n_rows ? norm.hidden : 0;
-    const pair_place place(args, row);
-    const row_source<K> source = place.source<K>(norm, 0);
-    const row_scale scale = rounded_scale<K>(
-        args, reread_pair_scale<K, kIsAligned>(args, source, end, thread, threads));
-    raw_row<K, 1> raw;
-    for (int64_t i = thread * K::kVec; i < end; i += threads * K::kVec) {
-        float y[K::kVec], gain[K::kVec];
-        load_into<K, kIsAligned>(raw, 0, source, i, end - i);
-        any_weights<typename K::T, kIsAligned>(norm, place.weights(args), 1.0f, i / K::kVec, gain);
-        add_bias(norm, gain);
-        unpack_pair(args, raw, 0, y);
-        finish_pair<K>(args, gain, scale, raw.residual[0], y);
-        store_result<K, kIsAligned>(norm, place.row * norm.y_pitch + place.column + i, end - i, y);
+    const int vector = blockIdx.y * (blockDim.x - first_thread) + threadIdx.x - first_thread;
+    const bool is_there = compute_now((int)(vector < norm.n_vectors));
+    const int64_t at = place.row * norm.y_pitch + place.column + vector * K::kVec;
+    row_source<K> source = place.source<K>(norm, vector * K::kVec);
+    const char *weights = place.weights(args);
+    const bool has_weights = weights != nullptr;
+    weights = compute_now(has_weights ? weights + vector * 16 : source.x);
+    T *to = static_cast<T *>(norm.y) + at;
+    float y[K::kVec], gain[K::kVec], other[K::kVec];
+    uint4 x = {}, second = {}, weight = no_weight<T>();
+    source.find_now();
+    finish_before_wait(source.x, source.residual, weights, to);
+    wait_for_previous();
+    let_next_start();
+    if (is_there) {
+        x = load_16(source.x);
+        if constexpr (K::kAdds)
+            second = load_16(source.residual);
+        if (has_weights)
+            weight = load_16(weights);
     }
+    unpack<T>(x, y);
+    unpack<T>(weight, gain);
+    add_bias(norm, gain);
+    unpack_second<K>(args, second, other);
+    __syncthreads();
+    const few_scale found(norm, partial);
+    row_scale scale = {found.scale};
+    if (!found.is_done) {
+        __syncthreads();
+        scale.scale = exact_scale(norm, sum_tree<kSumWarps>(exact));
+    }
+    finish_pair<K>(args, gain, rounded_scale<K>(args, scale), other, y);
+    if (is_there)
+        *reinterpret_cast<uint4 *>(to) = pack<T>(y);
+}
+
+template <typename K>
+__global__ void __launch_bounds__(1024)
+    pair_few_kernel(const __grid_constant__ struct pair_args args)
+{
+    __shared__ alignas(16) float partial[kSumWarps];
+    __shared__ alignas(16) double exact[kSumWarps];
+    const pair_place place(args, blockIdx.x);
+    const int first_thread = args.norm.n_shares; // that writes
+    if ((int)threadIdx.x < first_thread)
+        sum_few<K>(args, place, partial, exact);
+    else
+        write_few<K>(args, place, first_thread, partial, exact);
 }

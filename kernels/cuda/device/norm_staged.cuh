@@ -42,13 +42,56 @@ struct row_exchange {
     }
 };
 
+// A vector that waits as so many packets, which are step apart: as T, to the bit, or as floats.
+template <typename T, int kPackets>
+__device__ __forceinline__ void put_packets(uint4 *stage, int step, const float (&z)[kVecOf<T>])
+{
+    if constexpr (kPackets * 16 == kVecOf<T> * (int)sizeof(float)) {
+#pragma unroll
+        for (int i = 0; i < kPackets; i++) {
+            float part[4] = {z[4 * i], z[4 * i + 1], z[4 * i + 2], z[4 * i + 3]};
+            stage[i * step] = pack<float>(part);
+        }
+    } else {
+        *stage = pack<T>(z);
+    }
+}
+
+template <typename T, int kPackets>
+__device__ __forceinline__ void get_packets(const uint4 *stage, int step, float (&z)[kVecOf<T>])
+{
+    if constexpr (kPackets * 16 == kVecOf<T> * (int)sizeof(float)) {
+#pragma unroll
+        for (int i = 0; i < kPackets; i++) {
+            float part[4];
+            unpack<float>(stage[i * step], part);
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                z[4 * i + j] = part[j];
+        }
+    } else {
+        unpack<T>(*stage, z);
+    }
+}
+
+// Weights of a vector come nearer while its row is summed.
+template <int kVec>
+__device__ __forceinline__ void prefetch_weights(const norm_args &args, const void *weights,
+                                                 int vector)
+{
+    const int kind = args.weight_kind;
+    const int bytes = kind == kWeightSame ? 16 : kind == kWeightFloat ? 4 * kVec : 2 * kVec;
+    const char *from = static_cast<const char *>(weights) + (int64_t)vector * bytes;
+    if (weights)
+        asm volatile("prefetch.global.L1 [%0];" ::"l"(__cvta_generic_to_global(from)));
+}
+
 // A thread's part of a row: vectors thread, thread + threads, ... Threads are numbered through all
 // blocks of a row.
 template <typename K, bool kIsAligned>
 struct staged_row {
     using T = typename K::T;
     static constexpr int kVec = K::kVec, kPackets = kStagedPackets<K>;
-    static constexpr bool kIsFloats = kPackets * 16 == kVec * (int)sizeof(float);
     // vectors that are loaded at once
     static constexpr int kBatch = K::kIsAny ? 1 : K::kAdds ? 2 : 4;
     const norm_args &args;
@@ -77,30 +120,11 @@ struct staged_row {
     }
     __device__ __forceinline__ void put(int vector, const float (&z)[kVec]) const
     {
-        if constexpr (kIsFloats) {
-#pragma unroll
-            for (int i = 0; i < kPackets; i++) {
-                float part[4] = {z[4 * i], z[4 * i + 1], z[4 * i + 2], z[4 * i + 3]};
-                stage[i * n_vectors + vector] = pack<float>(part);
-            }
-        } else {
-            stage[vector] = pack<T>(z); // to the bit
-        }
+        put_packets<T, kPackets>(stage + vector, n_vectors, z);
     }
     __device__ __forceinline__ void get_staged(int vector, float (&z)[kVec]) const
     {
-        if constexpr (kIsFloats) {
-#pragma unroll
-            for (int i = 0; i < kPackets; i++) {
-                float part[4];
-                unpack<float>(stage[i * n_vectors + vector], part);
-#pragma unroll
-                for (int j = 0; j < 4; j++)
-                    z[4 * i + j] = part[j];
-            }
-        } else {
-            unpack<T>(stage[vector], z);
-        }
+        get_packets<T, kPackets>(stage + vector, n_vectors, z);
     }
     // What waits of a vector, or would.
     __device__ __forceinline__ void get(int vector, float (&z)[kVec]) const
@@ -112,15 +136,6 @@ struct staged_row {
             load_into<K, kIsAligned>(raw, 0, source, (int64_t)vector * kVec, left(vector));
             unpack_sum<K>(args, raw, 0, z);
         }
-    }
-    // Weights of a vector come nearer while its row is summed.
-    __device__ __forceinline__ void prefetch_weights(int vector) const
-    {
-        const int kind = args.weight_kind;
-        const int bytes = kind == kWeightSame ? 16 : kind == kWeightFloat ? 4 * kVec : 2 * kVec;
-        const char *from = static_cast<const char *>(args.weight) + (int64_t)vector * bytes;
-        if (args.weight && vector < end)
-            asm volatile("prefetch.global.L1 [%0];" ::"l"(__cvta_generic_to_global(from)));
     }
     // The share of the sum of squares, n vectors at a time. load(raw, vector) loads those that are
     // the row's, and leaves zeros of others.
@@ -134,7 +149,8 @@ struct staged_row {
             load(raw, vector);
 #pragma unroll
             for (int v = 0; v < n; v++)
-                prefetch_weights(vector + v * threads);
+                if (vector + v * threads < end)
+                    prefetch_weights<kVec>(args, args.weight, vector + v * threads);
 #pragma unroll
             for (int v = 0; v < n; v++) {
                 float z[kVec];
