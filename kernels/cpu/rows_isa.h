@@ -157,6 +157,14 @@ INLINE void prefetch(const void *address)
         __builtin_prefetch(address, 0, 2);
 }
 
+/* Every line of n elements: a block of float32 has two. */
+INLINE void prefetch_elements(enum roped_dtype dtype, const void *x, int64_t n)
+{
+    const int64_t bytes = n * (int64_t)size_of(dtype);
+    for (int64_t i = 0; i < bytes; i += 64)
+        prefetch(at(ROPED_U8, x, i));
+}
+
 /*
  * Elements of streamed rows are asked for so many bytes ahead. A processor's
  * own prefetching ends with every page and keeps fewer lines under way: on a
@@ -166,9 +174,7 @@ enum { AHEAD = 8192 };
 
 INLINE void prefetch_ahead(enum roped_dtype dtype, const void *x, int64_t n)
 {
-    const int64_t bytes = n * (int64_t)size_of(dtype);
-    for (int64_t i = 0; i < bytes; i += 64)
-        prefetch(at(ROPED_U8, x, AHEAD + i));
+    prefetch_elements(dtype, at(ROPED_U8, x, AHEAD), n);
 }
 
 INLINE block times(block x, vfloat factor)

@@ -80,12 +80,10 @@ INLINE void prefetch_next(enum roped_dtype dtype, struct source next, int64_t i,
     const bool is_first = 2 * i < n;
     const void *from = is_first ? next.x : next.residual;
     const int64_t element = 2 * i - (is_first ? 0 : n);
-    if (!is_sum) {
-        prefetch(at(dtype, next.x, i));
-        return;
-    }
-    prefetch(at(dtype, from, element));
-    prefetch(at(dtype, from, element + BLOCK));
+    if (is_sum)
+        prefetch_elements(dtype, at(dtype, from, element), 2 * BLOCK);
+    else
+        prefetch_elements(dtype, at(dtype, next.x, i), BLOCK);
 }
 
 /* Fills a->weight and a->shift, of COLUMNS, from a->first on, and n. */

@@ -436,8 +436,7 @@ INLINE void quantize_rows(struct fp8_form form, const struct norm_part *part)
         run.hi = run.lo;
         int64_t i = 0;
         for (; i + STEP <= a.n; i += STEP) {
-            for (int64_t j = i; j < i + STEP; j += BLOCK)
-                prefetch(at(form.from, run.x, batch + j));
+            prefetch_elements(form.from, at(form.from, run.x, batch + i), STEP);
             quantize_blocks(form, run_at(form.from, run, i), STEP / BLOCK);
         }
         if (i < a.n)
@@ -572,8 +571,7 @@ INLINE void groups_of_row(struct fp8_form form, const struct group_part *a,
     for (int i = 0; i < n; i++) {
         struct run group = run_at(form.from, run, i * size);
         group.lo = group.hi = quotient_of(&of, i);
-        for (int64_t j = 0; j < size; j += BLOCK)
-            prefetch(at(form.from, group.x, batch + j));
+        prefetch_elements(form.from, at(form.from, group.x, batch), size);
         quantize_blocks(form, group, (int)(size / BLOCK));
     }
 }
