@@ -304,6 +304,22 @@ INLINE void normalize_two(struct norm_form form, const struct norm_part *a,
     store_normal(form, a, row, i + BLOCK, BLOCK, z[1]);
 }
 
+/* May the loop begin at any element? A block has more than the part of a line
+ * that is before the first whole one, and weights that follow each other. */
+INLINE bool takes_any_start(struct norm_form form)
+{
+    return form.from == ROPED_F32 && form.to == ROPED_F32 &&
+           BLOCK * sizeof(float) >= STREAM_ALIGNMENT;
+}
+
+/* Elements of a row in float32 before its first whole line. */
+INLINE int64_t before_line(const void *y, int64_t n)
+{
+    const int64_t before =
+        (int64_t)(-(uintptr_t)y % STREAM_ALIGNMENT / sizeof(float));
+    return before < n ? before : n;
+}
+
 INLINE void normalize_rows(struct norm_form form, const struct norm_part *part)
 {
     const struct cpu_norm norm = *part->norm; /* which no store can change */
@@ -326,6 +342,10 @@ INLINE void normalize_rows(struct norm_form form, const struct norm_part *part)
         const struct source next =
             source_at(form.from, &rows, j + rows.n, a.first, has_two);
         int64_t i = 0;
+        if (takes_any_start(form) && form.is_streamed)
+            i = before_line(row.y, a.n);
+        if (i > 0)
+            normalize_block(rest, &a, row, 0, i);
         for (; UNROLLS && i + 2 * BLOCK <= a.n; i += 2 * BLOCK) {
             prefetch_next(form.from, next, i, a.n, has_two);
             prefetch_next(form.from, next, i + BLOCK, a.n, has_two);
@@ -340,9 +360,21 @@ INLINE void normalize_rows(struct norm_form form, const struct norm_part *part)
     }
 }
 
+/* Do whole lines of y and of the sums begin at the same elements? */
+INLINE bool has_same_lines(struct norm_form form,
+                           const struct cpu_norm_rows *rows)
+{
+    const uintptr_t apart = (uintptr_t)rows->y - (uintptr_t)rows->sum;
+    return !form.is_sum ||
+           (apart % STREAM_ALIGNMENT == 0 &&
+            is_aligned(form.to, NULL, rows->stride.y - rows->stride.sum));
+}
+
 INLINE void normalize_form(struct norm_form form, const struct norm_part *a)
 {
-    form.is_streamed = can_stream(a->norm, a->rows);
+    form.is_streamed = takes_any_start(form) ? a->norm->is_streamed &&
+                                                   has_same_lines(form, a->rows)
+                                             : can_stream(a->norm, a->rows);
     form.rounds_norm = a->norm->rounds_norm;
     normalize_rows(form, a);
 }
@@ -397,7 +429,8 @@ INSTANCES(normalize_part, norm_part)
 void ISA(cpu_normalize)(const struct cpu_norm *norm,
                         const struct cpu_norm_rows *rows)
 {
-    _Alignas(64) float w[COLUMNS], shift[COLUMNS];
+    /* a last block may begin at any element */
+    _Alignas(64) float w[COLUMNS + BLOCK], shift[COLUMNS + BLOCK];
     const struct cpu_norm_rows own = with_strides(norm, rows);
     struct norm_part a = {.norm = norm,
                           .rows = &own,
