@@ -25,7 +25,8 @@ enum {
     TARGET_TASKS = 64, /* keeps the threads of a large machine about equal */
     MIN_SEGMENT_ELEMENTS = 32 << 10,
     SWEEP_BLOCK = 16 << 10, /* elements per call of a loop over memory */
-    FOLDS_PER_TILE = 16
+    FOLDS_PER_TILE = 16,
+    SPREAD = 16 /* floats written at once where columns are all the same */
 };
 
 /* A loop over tiles: a dim of the collapsed shape, or its blocks. */
@@ -111,18 +112,29 @@ static struct tile tile_at(const struct binary_work *work, int64_t task,
     return tile;
 }
 
-/* One row of a patch. */
-static void widen_row(const struct binary_work *work, const struct patch *patch,
-                      const void *from, float *to)
+/* Each of n values in so many columns. What is written of a row beyond its end,
+ * less than SPREAD floats, the next row replaces. */
+static void spread(const float *value, int64_t n, int64_t columns, float *to)
 {
-    bool is_one = patch->column_stride == 0; /* the same in all columns */
-    work->rows->widen(work->binary.dtype, to, from,
-                      is_one ? 1 : patch->columns);
-    for (int64_t i = 1; i < patch->columns && is_one; i++)
-        to[i] = to[0];
+    for (int64_t row = 0; row < n; row++, to += columns) {
+        const float x = value[row];
+        for (int64_t i = 0; i < columns; i += SPREAD)
+            for (int j = 0; j < SPREAD; j++)
+                to[i + j] = x;
+    }
 }
 
-/* Values of a patch as float32: in buffer, or where they are. */
+/* Rows of so many columns, all as the first one. */
+static void repeat_row(float *x, int64_t rows, int64_t columns)
+{
+    for (int64_t n = 1, more; n < rows; n += more) {
+        more = cpu_smaller(n, rows - n);
+        memcpy(x + n * columns, x, (size_t)(more * columns) * sizeof *x);
+    }
+}
+
+/* Values of a patch as float32: in buffer, which has room for SPREAD more, or
+ * where they are. */
 static const float *widen(const struct binary_work *work,
                           const struct roped_tensor *tensor,
                           const struct patch *patch, float *buffer)
@@ -137,14 +149,19 @@ static const float *widen(const struct binary_work *work,
         work->rows->widen(work->binary.dtype, buffer, first, rows * columns);
         return buffer;
     }
-    for (int64_t row = 0; row < rows; row++) {
-        float *to = buffer + row * columns;
-        int64_t at = patch->at + row * patch->row_stride;
-        if (row > 0 && patch->row_stride == 0)
-            memcpy(to, buffer, (size_t)columns * sizeof *to);
-        else
-            widen_row(work, patch, element(work, tensor, at), to);
+    const int64_t own = patch->row_stride == 0 ? 1 : rows; /* rows */
+    if (patch->column_stride == 0) {
+        float value[CPU_BLOCK];
+        work->rows->widen(work->binary.dtype, value, first, own);
+        spread(value, own, columns, buffer);
     }
+    for (int64_t row = 0; row < own && patch->column_stride == 1; row++)
+        work->rows->widen(
+            work->binary.dtype, buffer + row * columns,
+            element(work, tensor, patch->at + row * patch->row_stride),
+            columns);
+    if (own < rows)
+        repeat_row(buffer, rows, columns);
     return buffer;
 }
 
@@ -200,8 +217,8 @@ static void sweep_tile(const struct binary_work *work, const struct tile *tile,
 static void add_tile(const struct binary_work *work, const struct tile *tile,
                      double *sum)
 {
-    float g_block[CPU_BLOCK], a_block[CPU_BLOCK], b_block[CPU_BLOCK];
-    float terms[CPU_BLOCK];
+    enum { ROOM = CPU_BLOCK + SPREAD };
+    float g_block[ROOM], a_block[ROOM], b_block[ROOM], terms[CPU_BLOCK];
     const struct tile_loop *row = &work->row, *column = &work->column;
     const struct patch of_g = {tile->g, tile->rows, row->g, tile->columns,
                                column->g};
@@ -211,10 +228,11 @@ static void add_tile(const struct binary_work *work, const struct tile *tile,
                                column->b};
     const float *a = NULL, *b = NULL;
     const float *g = widen(work, work->g, &of_g, g_block);
-    if (work->needs_values) {
+    const bool sums_a = work->binary.sums_a; /* whose terms have no a */
+    if (work->needs_values && !sums_a)
         a = widen(work, work->a, &of_a, a_block);
+    if (work->needs_values && (sums_a || work->binary.function == BINARY_DIV))
         b = widen(work, work->b, &of_b, b_block);
-    }
     work->loops->terms(&work->binary, terms, g, a, b,
                        tile->rows * tile->columns);
     if (work->sums_columns)
@@ -267,7 +285,7 @@ static void run_task(const struct binary_work *work, int64_t task,
                      int64_t segment)
 {
     double sum[CPU_BINARY_SUMS];
-    float buffer[CPU_BINARY_SUMS];
+    float buffer[CPU_BINARY_SUMS + SPREAD];
     int64_t begin = segment * work->steps_per_segment;
     int64_t end = cpu_smaller(begin + work->steps_per_segment, work->n_steps);
     struct tile first = tile_at(work, task, begin);

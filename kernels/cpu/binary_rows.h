@@ -58,7 +58,7 @@ struct cpu_binary_rows {
                        const struct cpu_sweep *sweep);
 
     /* to[i] = term of the summed operand's gradient, of values widened
-     * already. */
+     * already; that operand's own are read where it is a divisor. */
     void (*terms)(const struct cpu_binary *binary, float *to, const float *g,
                   const float *a, const float *b, int64_t n);
 
