@@ -344,15 +344,6 @@ INLINE void both_blocks(enum roped_dtype dtype, enum kind kind,
              streams_a && all->streams_b);
 }
 
-/* How many elements there are up to the next address that can be streamed to,
- * at most n. */
-INLINE int64_t to_aligned(enum roped_dtype dtype, const void *to, int64_t n)
-{
-    const uintptr_t bytes = -(uintptr_t)to % STREAM_ALIGNMENT;
-    const int64_t elements = (int64_t)(bytes / size_of(dtype));
-    return elements < n ? elements : n;
-}
-
 INLINE void both_gradients(enum roped_dtype dtype, enum kind kind,
                            const struct elements *all, bool is_streamed)
 {

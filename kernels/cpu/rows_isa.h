@@ -104,6 +104,15 @@ INLINE bool is_aligned(enum roped_dtype dtype, const void *base, int64_t i)
            0;
 }
 
+/* How many elements there are up to the next address that can be streamed to,
+ * at most n. */
+INLINE int64_t to_aligned(enum roped_dtype dtype, const void *to, int64_t n)
+{
+    const uintptr_t bytes = -(uintptr_t)to % STREAM_ALIGNMENT;
+    const int64_t elements = (int64_t)(bytes / size_of(dtype));
+    return elements < n ? elements : n;
+}
+
 INLINE block plus(block a, block b)
 {
     return (block){a.lo + b.lo, a.hi + b.hi};

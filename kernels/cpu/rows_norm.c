@@ -312,14 +312,6 @@ INLINE bool takes_any_start(struct norm_form form)
            BLOCK * sizeof(float) >= STREAM_ALIGNMENT;
 }
 
-/* Elements of a row in float32 before its first whole line. */
-INLINE int64_t before_line(const void *y, int64_t n)
-{
-    const int64_t before =
-        (int64_t)(-(uintptr_t)y % STREAM_ALIGNMENT / sizeof(float));
-    return before < n ? before : n;
-}
-
 INLINE void normalize_rows(struct norm_form form, const struct norm_part *part)
 {
     const struct cpu_norm norm = *part->norm; /* which no store can change */
@@ -343,7 +335,7 @@ INLINE void normalize_rows(struct norm_form form, const struct norm_part *part)
             source_at(form.from, &rows, j + rows.n, a.first, has_two);
         int64_t i = 0;
         if (takes_any_start(form) && form.is_streamed)
-            i = before_line(row.y, a.n);
+            i = to_aligned(form.to, row.y, a.n);
         if (i > 0)
             normalize_block(rest, &a, row, 0, i);
         for (; UNROLLS && i + 2 * BLOCK <= a.n; i += 2 * BLOCK) {
