@@ -9,6 +9,7 @@
 #pragma once
 
 #include "cuda/device/binary.cuh"
+#include "cuda/device/last_block.cuh"
 #include "cuda/device/quotient.cuh"
 #include "cuda/device/stream.cuh"
 #include "cuda/dispatch.cuh"
@@ -185,18 +186,6 @@ __device__ __forceinline__ double add_step_lanes(const lane_args &lanes, double 
         for (int i = max(stride, 32); i < span; i += max(stride, 32))
             total += (double)shared[threadIdx.x + i];
     return total;
-}
-
-// Is this block the last one of those that have the same sums? What the others have written is
-// visible then, and the counter is 0 again.
-__device__ __forceinline__ bool comes_last(uint32_t *counter, uint32_t n_blocks)
-{
-    __shared__ bool is_last;
-    __syncthreads();
-    if (threadIdx.x == 0)
-        is_last = count_in(counter, n_blocks) == n_blocks - 1;
-    __syncthreads();
-    return is_last;
 }
 
 // What the threads of kept lanes have summed, to where it belongs. group: of so many kept lanes

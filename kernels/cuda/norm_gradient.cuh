@@ -8,10 +8,10 @@
 //
 // Vectors of 16 bytes go round the threads of a row, which are as many whole warps as it needs.
 // Rows of up to 1,024 vectors are in registers while they are summed and written, wider ones in
-// shared memory, or, where that has no room, they are read again. Where each row has a block of its
-// own, its kernel has neither a ring nor sums over rows: code that runs once is waited for.
-// Rows of more than 16,384 elements, and those that 16 bytes do not divide, are read again for each
-// sum, a vector of a thread at a time, and their columns' sums are added in shared memory.
+// shared memory, or, where that has no room, they are read again. Rows of more than 16,384
+// elements, and those that 16 bytes do not divide, wait in shared memory or are read again for each
+// sum, a vector of a thread at a time, and their columns' sums are added in shared memory. Where
+// each row has a block of its own, columns are read again instead (norm_gradient_only.cuh).
 //
 // The number of blocks, and what each of their threads adds, follow from the shape, and from
 // whether 16 bytes divide addresses and rows: the same bits from run to run and from device to
@@ -22,44 +22,11 @@ extern "C" {
 #include "ops/rmsnorm.h"
 }
 
-#include "cuda/device/norm_gradient.cuh"
-#include "cuda/dispatch.cuh"
+#include "cuda/norm_gradient_only.cuh"
 
 constexpr int kRowsInRegisters = 16; // added there, before their sum is added to that of others
 
 // ------------------------------------------------------------------------------------ column sums
-
-__device__ __forceinline__ void store_as(int dtype, void *to, int64_t i, float x)
-{
-    if (dtype == ROPED_F16)
-        static_cast<__half *>(to)[i] = __float2half_rn(x);
-    else if (dtype == ROPED_BF16)
-        static_cast<__nv_bfloat16 *>(to)[i] = __float2bfloat16_rn(x);
-    else
-        static_cast<float *>(to)[i] = x;
-}
-
-// What a block leaves of a sum: the result, or one of the partial ones.
-template <typename C>
-__device__ __forceinline__ void store_sums(const norm_gradient_args &args, int place,
-                                           int64_t column, int n, const float (&x)[C::kVec])
-{
-    using T = typename C::T;
-    if (args.partial) {
-        int64_t at = ((int64_t)blockIdx.x * args.n_sums + place) * args.sum_pitch + column;
-#pragma unroll
-        for (int i = 0; i < C::kVec; i += 4)
-            *reinterpret_cast<float4 *>(args.partial + at + i) =
-                make_float4(x[i], x[i + 1], x[i + 2], x[i + 3]);
-    } else if (C::kAligned && args.sum_dtype == kDtypeOf<T>) {
-        store_floats<T>(static_cast<T *>(args.sum_to[place]) + column, x);
-    } else {
-#pragma unroll
-        for (int i = 0; i < C::kVec; i++)
-            if (i < n)
-                store_as(args.sum_dtype, args.sum_to[place], column + i, x[i]);
-    }
-}
 
 // A thread's share of a block's column sums: of some rows in registers, of all in memory, where
 // nobody else reads and writes it.
@@ -267,6 +234,8 @@ static __global__ void __launch_bounds__(C::kBlock)
         T *to = static_cast<T *>(args.grad_x) + at * args.grad_x_pitch;
         const row_factors of = find_factors<C>(row, row, exchange, (int)(turn % 2));
         const bool is_last = place.row(turn + 1) >= args.n_rows;
+        if (args.scales && threadIdx.x == 0)
+            args.scales[at] = make_float4(of.mean, of.rest, of.s, 0.0f);
         row.for_each([&](int, int64_t column, int n, auto &x, auto &g, auto &w) {
             float made[C::kVec] = {};
             if (residual)
@@ -284,115 +253,6 @@ static __global__ void __launch_bounds__(C::kBlock)
         });
         end_stage();
     }
-}
-
-// A row for each block. What the columns' sums need of it is left for columns_kernel, unless it is
-// the only row.
-template <typename C>
-static __global__ void __launch_bounds__(C::kBlock)
-    only_norm_gradient_kernel(const __grid_constant__ struct norm_gradient_args args)
-{
-    using T = typename C::T;
-    __shared__ gradient_exchange<C> exchange;
-    let_next_start();
-    if constexpr (C::kWarps > 1)
-        exchange.clear();
-    wait_for_previous();
-    const only_row<C> row(args);
-    const T *residual = static_cast<const T *>(args.grad_residual);
-    uint4 before[C::kVectors] = {};
-    if (residual)
-#pragma unroll
-        for (int v = 0; v < C::kVectors; v++)
-            before[v] = load_raw<C>(residual + row.row * args.grad_residual_pitch + row.column(v),
-                                    row.left(v));
-    const row_in_memory<C> again{args, row.row, (int)threadIdx.x, (int)blockDim.x, nullptr};
-    const row_factors of = find_factors<C>(row, again, exchange, 0);
-    if (args.scales && threadIdx.x == 0)
-        args.scales[row.row] = make_float4(of.mean, of.rest, of.s, 0.0f);
-    T *to = static_cast<T *>(args.grad_x) + row.row * args.grad_x_pitch;
-    row.for_each([&](int v, int column, int n, auto &x, auto &g, auto &w) {
-        float made[C::kVec];
-        unpack<T>(before[v], made);
-        descend<C>(of, x, g, w, made);
-        store_row<C>(to + column, n, made);
-        if (args.scales)
-            return;
-        if (C::kCentres && args.sum_place[C::kSums - 1] >= 0)
-            store_sums<C>(args, args.sum_place[C::kSums - 1], column, n, g);
-#pragma unroll
-        for (int i = 0; i < C::kVec; i++)
-            x[i] *= g[i];
-        if (args.sum_place[0] >= 0)
-            store_sums<C>(args, args.sum_place[0], column, n, x);
-    });
-}
-
-constexpr int kColumnLanes = 8, kRowLanes = 64, kRowBatch = 2;
-
-// The columns' sums of rows that are read again: less than to write what each row has of them, and
-// to read that. Threads are kColumnLanes x kRowLanes; one takes every kRowLanes-th row.
-template <typename C>
-static __global__ void __launch_bounds__(kColumnLanes *kRowLanes)
-    columns_kernel(const __grid_constant__ struct norm_gradient_args args)
-{
-    using T = typename C::T;
-    constexpr int kWarps = kColumnLanes * kRowLanes / 32, kOfBlock = kColumnLanes * C::kVec;
-    __shared__ float shared[C::kSums][kWarps][kOfBlock];
-    let_next_start();
-    const int lane = threadIdx.x % kColumnLanes, first = threadIdx.x / kColumnLanes;
-    const int column = ((int)blockIdx.x * kColumnLanes + lane) * C::kVec;
-    const int n = column < (int)args.hidden ? C::kVec : 0;
-    float sums[C::kSums][C::kVec] = {};
-    wait_for_previous();
-    for (int row = first; row < (int)args.n_rows; row += kRowLanes * kRowBatch) {
-        uint4 x[kRowBatch], g[kRowBatch], scale[kRowBatch];
-#pragma unroll
-        for (int i = 0; i < kRowBatch; i++) {
-            const int at = row + i * kRowLanes < (int)args.n_rows ? row + i * kRowLanes : row;
-            const gradient_row<C> of(args, at);
-            x[i] = load_raw<C>(of.x + column, n);
-            g[i] = load_raw<C>(of.g + column, n);
-            scale[i] = load_16(args.scales + at);
-        }
-#pragma unroll
-        for (int i = 0; i < kRowBatch; i++) {
-            if (row + i * kRowLanes >= (int)args.n_rows)
-                continue;
-            float of_x[C::kVec], of_g[C::kVec];
-            unpack<T>(x[i], of_x);
-            unpack<T>(g[i], of_g);
-#pragma unroll
-            for (int j = 0; j < C::kVec; j++) {
-                const float normal = rounded<C>(normal_of<C>(of_x[j], __uint_as_float(scale[i].x),
-                                                             __uint_as_float(scale[i].y),
-                                                             __uint_as_float(scale[i].z)));
-                sums[0][j] = fmaf(of_g[j], normal, sums[0][j]);
-                if constexpr (C::kCentres)
-                    sums[1][j] += of_g[j];
-            }
-        }
-    }
-#pragma unroll
-    for (int s = 0; s < C::kSums; s++)
-#pragma unroll
-        for (int j = 0; j < C::kVec; j++) {
-#pragma unroll
-            for (int distance = 16; distance >= kColumnLanes; distance /= 2)
-                sums[s][j] += exchange(sums[s][j], distance);
-            if (threadIdx.x % 32 < kColumnLanes)
-                shared[s][threadIdx.x / 32][lane * C::kVec + j] = sums[s][j];
-        }
-    __syncthreads();
-    const int s = threadIdx.x / kOfBlock, at = threadIdx.x % kOfBlock;
-    const int result = blockIdx.x * kOfBlock + at;
-    if (s >= C::kSums || args.sum_place[s] < 0 || result >= (int)args.hidden)
-        return;
-    double sum = 0.0;
-#pragma unroll
-    for (int i = 0; i < kWarps; i++)
-        sum += (double)shared[s][i][at];
-    store_as(args.sum_dtype, args.sum_to[args.sum_place[s]], result, (float)sum);
 }
 
 constexpr int kSumColumns = 32, kSumBatch = 8;
@@ -527,13 +387,23 @@ static enum roped_status launch_rows(struct norm_gradient_args args, struct rope
     return start_blocks(norm_gradient_kernel<C>, args, threads, n_blocks, bytes, queue, err);
 }
 
+// Whole warps that have a row of any width.
+static inline int64_t threads_of_any(int64_t vectors)
+{
+    return 32 * blocks_of(vectors, 32 * blocks_of(vectors, 1024));
+}
+// Blocks of them: a thread has one vector at a time.
+static inline int64_t any_at_once(int64_t vectors)
+{
+    return blocks_at_once(threads_of_any(vectors) / 2);
+}
+
 template <typename C>
 static enum roped_status launch_any(struct norm_gradient_args args, struct roped_queue *queue,
                                     struct roped_error *err)
 {
-    const int64_t vectors = args.sum_pitch / C::kVec;
-    const int64_t threads = 32 * blocks_of(vectors, 32 * blocks_of(vectors, C::kBlock));
-    const int64_t at_once = blocks_at_once(threads / 2); // a thread has one vector at a time
+    const int64_t vectors = args.sum_pitch / C::kVec, threads = threads_of_any(vectors);
+    const int64_t at_once = any_at_once(vectors);
     const int64_t n_blocks = gradient_blocks(&args, args.n_rows, at_once);
     if (n_blocks == 0 && args.n_rows > 0)
         return roped_fail(err, ROPED_TOO_LARGE,
@@ -541,6 +411,14 @@ static enum roped_status launch_any(struct norm_gradient_args args, struct roped
                           (long long)args.hidden,
                           (long long)(ROPED_CUDA_SCRATCH_BYTES / sizeof(float) / args.n_sums));
     const int64_t room = room_of_block<C>(at_once, queue), of_row = 2 * vectors * 16;
+    // Of single floats, to read columns again takes as long as partial sums do.
+    if constexpr (C::kAligned || sizeof(typename C::T) == 2)
+        if (vectors > 2048 && args.n_rows > 1 && args.n_rows == n_blocks && args.n_sums &&
+            args.hidden <= kMostFloatSum) {
+            args.n_stages = of_row <= room;
+            return start_apart<C>(any_norm_gradient_kernel<C>, args, threads,
+                                  args.n_stages * of_row, queue, err);
+        }
     int64_t bytes = args.n_sums * args.sum_pitch * (int64_t)sizeof(float);
     args.sums_in_shared = n_blocks < args.n_rows && bytes <= room;
     bytes = args.sums_in_shared ? bytes : 0;
@@ -549,41 +427,12 @@ static enum roped_status launch_any(struct norm_gradient_args args, struct roped
                         bytes + args.n_stages * of_row, queue, err);
 }
 
-// Has each row a block of its own that holds it in registers? Several narrow rows share one.
-template <typename T>
-static bool has_block_of_row(const struct norm_gradient_args &args)
+// Has each row a block of its own that holds it in registers?
+static inline bool has_block_of_row(const struct norm_gradient_args &args, int64_t vectors,
+                                    int64_t at_once)
 {
-    const int64_t vectors = args.sum_pitch / kVecOf<T>, warps = blocks_of(vectors, 64);
-    if (vectors > 1024 || args.n_rows == 1)
-        return vectors <= 1024;
-    return vectors > 32 &&
-           args.n_rows <= gradient_blocks(&args, args.n_rows, blocks_at_once(32 * warps));
-}
-
-template <typename T, bool kCentres, bool kRounds, int kThreads>
-static enum roped_status launch_only(struct norm_gradient_args args, struct roped_queue *queue,
-                                     struct roped_error *err)
-{
-    using C = gradient_config<T, kCentres, kRounds, true, kThreads, 2, true>;
-    using Columns = gradient_config<T, kCentres, kRounds, true, 32, 1, true>;
-    const int64_t vectors = args.sum_pitch / C::kVec;
-    const bool reads_again = args.n_sums && args.n_rows != 1;
-    enum roped_status status = ROPED_OK;
-    if (reads_again) {
-        uint32_t *counters;
-        float *scales;
-        status = roped_cuda_scratch(queue, args.n_rows * (int64_t)sizeof *args.scales, 1, &scales,
-                                    &counters, err);
-        args.scales = reinterpret_cast<float4 *>(scales);
-    }
-    if (!status && args.n_rows > 0)
-        status = start(queue, only_norm_gradient_kernel<C>,
-                       dim3(32 * (unsigned)blocks_of(vectors, 32 * C::kVectors)), args.n_rows,
-                       dim3(1), args, err);
-    if (!status && reads_again)
-        status = start(queue, columns_kernel<Columns>, dim3(kColumnLanes * kRowLanes),
-                       blocks_of(vectors, kColumnLanes), dim3(1), args, err);
-    return status;
+    return vectors <= 2048 &&
+           (args.n_rows == 1 || args.n_rows <= gradient_blocks(&args, args.n_rows, at_once));
 }
 
 template <typename T, bool kCentres, bool kRounds>
@@ -591,12 +440,20 @@ static enum roped_status launch_aligned(const struct norm_gradient_args &args,
                                         struct roped_queue *queue, struct roped_error *err)
 {
     const int64_t vectors = args.sum_pitch / kVecOf<T>;
-    if (has_block_of_row<T>(args)) {
+    const int64_t threads = 32 * blocks_of(vectors, vectors <= 1024 ? 64 : 128);
+    const bool shares_block = vectors <= 32 && args.n_rows > 1;
+    if (!shares_block && has_block_of_row(args, vectors, blocks_at_once(threads))) {
         if (vectors <= 64)
-            return launch_only<T, kCentres, kRounds, 32>(args, queue, err);
+            return start_only<gradient_config<T, kCentres, kRounds, true, 32, 2, true>>(
+                args, threads, queue, err);
         if (vectors <= 256)
-            return launch_only<T, kCentres, kRounds, 128>(args, queue, err);
-        return launch_only<T, kCentres, kRounds, 512>(args, queue, err);
+            return start_only<gradient_config<T, kCentres, kRounds, true, 128, 2, true>>(
+                args, threads, queue, err);
+        if (vectors <= 1024)
+            return start_only<gradient_config<T, kCentres, kRounds, true, 512, 2, true>>(
+                args, threads, queue, err);
+        return start_only<gradient_config<T, kCentres, kRounds, true, 512, 4, true>>(args, threads,
+                                                                                     queue, err);
     }
     if (vectors <= 16)
         return launch_rows<gradient_config<T, kCentres, kRounds, true, 16, 1>>(args, queue, err);
@@ -613,6 +470,20 @@ static enum roped_status launch_aligned(const struct norm_gradient_args &args,
     return launch_any<gradient_config<T, kCentres, kRounds, true, 1024, 1>>(args, queue, err);
 }
 
+// Rows that 16 bytes do not divide, or that begin anywhere. Where few of them are wide, packets
+// gain more than it takes to shift them; not of float32, which has half as many single elements.
+template <typename T, bool kCentres, bool kRounds>
+static enum roped_status launch_shifted(const struct norm_gradient_args &args,
+                                        struct roped_queue *queue, struct roped_error *err)
+{
+    const int64_t vectors = args.sum_pitch / kVecOf<T>;
+    if constexpr (sizeof(T) == 2)
+        if (vectors > 512 && has_block_of_row(args, vectors, any_at_once(vectors)))
+            return start_only<gradient_config<T, kCentres, kRounds, false, 1024, 2, true>>(
+                args, threads_of_any(vectors), queue, err);
+    return launch_any<gradient_config<T, kCentres, kRounds, false, 1024, 1>>(args, queue, err);
+}
+
 template <typename T, bool kCentres, bool kRounds>
 static enum roped_status launch_gradient_of(const struct norm_gradient_args &args,
                                             struct roped_queue *queue, struct roped_error *err)
@@ -623,7 +494,7 @@ static enum roped_status launch_gradient_of(const struct norm_gradient_args &arg
                                       args.grad_residual_pitch, args.grad_x_pitch});
     if (is_aligned)
         return launch_aligned<T, kCentres, kRounds>(args, queue, err);
-    return launch_any<gradient_config<T, kCentres, kRounds, false, 1024, 1>>(args, queue, err);
+    return launch_shifted<T, kCentres, kRounds>(args, queue, err);
 }
 
 // The call's tensors; biases and their gradients, which a norm that is not centred does not have,
@@ -668,6 +539,13 @@ norm_gradient_args_of(const struct rmsnorm_plan *plan, const struct norm_gradien
     args.weight_bias = plan->weight_bias;
     args.inverse_hidden = (float)(1.0 / (double)plan->hidden);
     args.weight_dtype = plan->weight_dtype;
+    auto end_of_rows = [&](const void *data, int64_t to_next) {
+        const int64_t elements = (plan->n_rows - 1) * to_next + plan->hidden;
+        return whole_end(data, elements * (int64_t)roped_dtype_bytes(of->x->dtype));
+    };
+    args.x_end = end_of_rows(args.x, args.x_pitch);
+    args.grad_y_end = end_of_rows(args.grad_y, args.grad_y_pitch);
+    args.grad_residual_end = end_of_rows(args.grad_residual, args.grad_residual_pitch);
     add_sum(&args, 0, of->weight, of->grad_weight);
     add_sum(&args, 1, of->bias, of->grad_bias);
     return args;
