@@ -229,8 +229,9 @@ static __device__ __forceinline__ float add_segments(const float *partial, int n
 
 // The columns' sums of rows that are read again: less than to write what each row has of them, and
 // to read that. Threads are kColumnLanes x kRowLanes; one takes every kRowLanes-th row of its
-// block's segment, which is blockIdx.y.
-template <typename C>
+// block's segment, which is blockIdx.y. kCuts: there may be several, whose instructions a call of
+// few rows would wait for.
+template <typename C, bool kCuts>
 static __global__ void __launch_bounds__(kColumnLanes *kRowLanes)
     columns_kernel(const __grid_constant__ struct norm_gradient_args args)
 {
@@ -240,11 +241,11 @@ static __global__ void __launch_bounds__(kColumnLanes *kRowLanes)
     let_next_start();
     const int lane = threadIdx.x % kColumnLanes, first = threadIdx.x / kColumnLanes;
     const int column = ((int)blockIdx.x * kColumnLanes + lane) * C::kVec;
-    const int end = min((int)args.n_rows, ((int)blockIdx.y + 1) * args.rows_of_segment);
+    const int begin = kCuts ? (int)blockIdx.y * args.rows_of_segment : 0;
+    const int end = kCuts ? min((int)args.n_rows, begin + args.rows_of_segment) : (int)args.n_rows;
     float sums[C::kSums][C::kVec] = {};
     wait_for_previous();
-    for (int row = (int)blockIdx.y * args.rows_of_segment + first; row < end;
-         row += kRowLanes * kRowBatch) {
+    for (int row = begin + first; row < end; row += kRowLanes * kRowBatch) {
         uint4 x[kRowBatch], g[kRowBatch], scale[kRowBatch];
         load_columns<C>(args, row, end, column, x, g, scale);
 #pragma unroll
@@ -267,12 +268,14 @@ static __global__ void __launch_bounds__(kColumnLanes *kRowLanes)
     const int result = blockIdx.x * kOfBlock + at;
     const bool has_sum =
         s < C::kSums && args.sum_place[s % C::kSums] >= 0 && result < (int)args.hidden;
+    if (!kCuts && !has_sum)
+        return;
     double sum = 0.0;
     if (has_sum)
 #pragma unroll
         for (int i = 0; i < kWarps; i++)
             sum += (double)shared[s][i][at];
-    if (gridDim.y > 1) {
+    if constexpr (kCuts) {
         float *partial = args.partial + blockIdx.x * gridDim.y * kOfSegment + threadIdx.x;
         if (has_sum)
             partial[blockIdx.y * kOfSegment] = (float)sum;
@@ -300,8 +303,9 @@ static enum roped_status start_columns(struct norm_gradient_args args, struct ro
     const int64_t n = batches <= 2 || most <= 1 ? 1 : batches < most ? batches : most;
     const int64_t of_segment = blocks_of(batches, n);
     args.rows_of_segment = (int32_t)(of_segment * kBatch);
-    return start(queue, columns_kernel<C>, dim3(kColumnLanes * kRowLanes), n_blocks,
-                 dim3(1, (unsigned)blocks_of(batches, of_segment)), args, err);
+    const int64_t segments = blocks_of(batches, of_segment);
+    return start(queue, segments > 1 ? columns_kernel<C, true> : columns_kernel<C, false>,
+                 dim3(kColumnLanes * kRowLanes), n_blocks, dim3(1, (unsigned)segments), args, err);
 }
 
 // A block of so many threads for each row, which adds nothing to sums unless it is the only one,

@@ -12,12 +12,11 @@ struct pair_config : norm_config<K, kRowThreads, kRowVectors, kWeightInKind, fal
     static constexpr bool kKeeps = kKeep;
     // 64 registers, where a row's vectors and their weights need no more, or where two halves of a
     // block find room beside each other; 80 for twice as many vectors
-    static constexpr bool kIsSmall = kRowVectors == 2 || sizeof(typename K::T) == 4;
     static constexpr bool kIsHalf = kRowShares == 2 && kRowThreads == 512;
-    static constexpr int kMinBlocks =
-        kRowShares == 2 && kRowThreads <= 256 ? 768 / pair_config::kBlock
-        : pair_config::kIsBlock && (kIsSmall || kIsHalf) && kRowThreads <= 512 ? 1024 / kRowThreads
-                                                                               : 1;
+    static constexpr int kMinBlocks = kRowShares == 2 && kRowThreads <= 256
+                                          ? 768 / pair_config::kBlock
+                                      : kRowVectors == 2 || kIsHalf ? 1024 / pair_config::kBlock
+                                                                    : 1;
 };
 
 // Rows that wait in shared memory, so many of them in a block: of both tensors, of which many rows
@@ -99,8 +98,8 @@ static enum roped_status launch_pair_rows(struct pair_args *args, struct roped_q
     constexpr bool kMayKeep = kThreads >= 128;
     constexpr int kShares = kHalves ? 2 : 1;
     constexpr bool kIsOfWarp = kThreads == 32 && kVectors == 4;
-    constexpr bool kHasFew =
-        K::kPair != GATE_THEN_NORM && (kIsOfWarp || (kThreads >= 128 && kThreads <= 512));
+    constexpr bool kMaySplit = kThreads == 512 || (kHasGate && kThreads >= 128 && kThreads < 512);
+    constexpr bool kHasFew = K::kPair != GATE_THEN_NORM && (kIsOfWarp || kMaySplit);
     using many = pair_config<K, kThreads / kShares, kVectors * kShares, false, kShares>;
     using few = pair_config<K, kThreads, kVectors, false>;
     using kept = pair_config<K, kThreads / kShares, kVectors * kShares, kMayKeep, kShares>;

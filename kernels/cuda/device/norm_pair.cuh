@@ -162,6 +162,8 @@ struct pair_values {
                 unpack_pair(args, raw, v, z[v]);
         }
     }
+    // kAgain: by other instructions than before, so that floats are not kept.
+    template <bool kAgain>
     __device__ __forceinline__ void get(int v, float (&x)[K::kVec]) const
     {
         if constexpr (kHoldsFloats) {
@@ -169,7 +171,7 @@ struct pair_values {
             for (int i = 0; i < K::kVec; i++)
                 x[i] = z[v][i];
         } else {
-            unpack<T>(raw.x[v], x);
+            unpack<T, kAgain>(raw.x[v], x);
         }
     }
     // What was unpacked is not kept for the next time.
@@ -190,7 +192,7 @@ struct pair_values {
 #pragma unroll
             for (int v = s; v < kVectors; v += C::kShares) {
                 float x[K::kVec];
-                get(v, x);
+                get<false>(v, x);
                 sums.add(x);
             }
             share[s] = sums.total();
@@ -281,7 +283,7 @@ __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
             continue;
         unpack<T>(C::kStartsWeight ? weights[v % kStarted] : load_weight(v), gain);
         add_bias(norm, gain);
-        values.get(v, y);
+        values.template get<true>(v, y);
         unpack_second<K>(args, raw.residual[K::kAdds ? v : 0], other);
         finish_pair<K>(args, gain, scale, other, y);
         if (part.writes(v))
