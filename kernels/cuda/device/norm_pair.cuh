@@ -19,8 +19,6 @@
 #include "cuda/device/quotient.cuh"
 #include "ops/norm_pair.h"
 
-#include <type_traits>
-
 struct pair_args {
     struct norm_args norm; // residual: the second tensor
     uint32_t n_groups;     // of a row of the tensors
