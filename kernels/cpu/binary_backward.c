@@ -12,8 +12,10 @@
  *
  * Where one operand is not broadcast at all, one loop over a tile writes its
  * gradient and sums the other's terms: grad_output and the operands are read
- * once. Where both are, each gradient has a pass of its own, over tiles of at
- * most CPU_BLOCK elements that are widened to float32 first.
+ * once. Where both are, each gradient has a pass of its own. Its tiles are runs
+ * of at most CPU_BLOCK elements of grad_output, of as many dims as that takes,
+ * over which the other operand is spread; terms are added one beside the other,
+ * and what a task has of them is summed over the tile's dims at its end.
  */
 #include "ops/binary_backward.h"
 #include "cpu/binary_rows.h"
@@ -25,8 +27,7 @@ enum {
     TARGET_TASKS = 64, /* keeps the threads of a large machine about equal */
     MIN_SEGMENT_ELEMENTS = 32 << 10,
     SWEEP_BLOCK = 16 << 10, /* elements per call of a loop over memory */
-    FOLDS_PER_TILE = 16,
-    SPREAD = 16 /* floats written at once where columns are all the same */
+    FOLDS_PER_TILE = 16
 };
 
 /* A loop over tiles: a dim of the collapsed shape, or its blocks. */
@@ -57,14 +58,11 @@ struct binary_work {
     int64_t folded_rows; /* rows whose columns have sums of their own */
     bool sums_rows, sums_columns;
     int row_loop, column_loop; /* places in task or step of the blocks' loops */
-};
 
-/* Elements of a tensor from element at on: a step of 0 says that rows, or the
- * columns of a row, are all the same. */
-struct patch {
-    int64_t at;
-    int64_t rows, row_stride;
-    int64_t columns, column_stride; /* 0 or 1, where there are several */
+    /* where both are broadcast: the dims of a tile, rows first; where these are
+     * more than two, columns are all but the first */
+    const struct binary_dim *tile_dim;
+    int n_tile_dims;
 };
 
 /* Where a tile is. */
@@ -112,59 +110,6 @@ static struct tile tile_at(const struct binary_work *work, int64_t task,
     return tile;
 }
 
-/* Each of n values in so many columns. What is written of a row beyond its end,
- * less than SPREAD floats, the next row replaces. */
-static void spread(const float *value, int64_t n, int64_t columns, float *to)
-{
-    for (int64_t row = 0; row < n; row++, to += columns) {
-        const float x = value[row];
-        for (int64_t i = 0; i < columns; i += SPREAD)
-            for (int j = 0; j < SPREAD; j++)
-                to[i + j] = x;
-    }
-}
-
-/* Rows of so many columns, all as the first one. */
-static void repeat_row(float *x, int64_t rows, int64_t columns)
-{
-    for (int64_t n = 1, more; n < rows; n += more) {
-        more = cpu_smaller(n, rows - n);
-        memcpy(x + n * columns, x, (size_t)(more * columns) * sizeof *x);
-    }
-}
-
-/* Values of a patch as float32: in buffer, which has room for SPREAD more, or
- * where they are. */
-static const float *widen(const struct binary_work *work,
-                          const struct roped_tensor *tensor,
-                          const struct patch *patch, float *buffer)
-{
-    int64_t rows = patch->rows, columns = patch->columns;
-    void *first = element(work, tensor, patch->at);
-    bool is_packed = (patch->column_stride == 1 || columns == 1) &&
-                     (patch->row_stride == columns || rows == 1);
-    if (is_packed && work->binary.dtype == ROPED_F32)
-        return first;
-    if (is_packed) {
-        work->rows->widen(work->binary.dtype, buffer, first, rows * columns);
-        return buffer;
-    }
-    const int64_t own = patch->row_stride == 0 ? 1 : rows; /* rows */
-    if (patch->column_stride == 0) {
-        float value[CPU_BLOCK];
-        work->rows->widen(work->binary.dtype, value, first, own);
-        spread(value, own, columns, buffer);
-    }
-    for (int64_t row = 0; row < own && patch->column_stride == 1; row++)
-        work->rows->widen(
-            work->binary.dtype, buffer + row * columns,
-            element(work, tensor, patch->at + row * patch->row_stride),
-            columns);
-    if (own < rows)
-        repeat_row(buffer, rows, columns);
-    return buffer;
-}
-
 /* Values of the summed operand that every tile of a task has. */
 static const float *task_values(const struct binary_work *work,
                                 const struct tile *first, float *buffer)
@@ -174,10 +119,12 @@ static const float *task_values(const struct binary_work *work,
     int64_t at = sums_a ? first->a : first->b;
     if (!work->needs_values)
         return NULL;
-    const struct patch columns = {at, work->folded_rows, 0, first->columns, 1};
-    const struct patch rows = {at, 1, 0, first->rows,
-                               sums_a ? work->row.a : work->row.b};
-    return widen(work, tensor, work->sums_columns ? &rows : &columns, buffer);
+    work->rows->widen(work->binary.dtype, buffer, element(work, tensor, at),
+                      work->sums_columns ? first->rows : first->columns);
+    if (!work->sums_columns)
+        work->loops->repeat(buffer, buffer, 1, work->folded_rows,
+                            first->columns);
+    return buffer;
 }
 
 /* Writes the full gradient of a tile and adds the other's terms to sum. */
@@ -213,32 +160,69 @@ static void sweep_tile(const struct binary_work *work, const struct tile *tile,
     work->loops->sweep_columns(&work->binary, &sweep);
 }
 
-/* Adds the terms of a tile, whichever operands are broadcast in it. */
-static void add_tile(const struct binary_work *work, const struct tile *tile,
-                     double *sum)
+/* An operand's values over a tile, of which the next one often has the same. */
+struct spread {
+    int64_t at, n; /* of the operand, and elements of the tile; 0: none yet */
+    const float *x;
+    float room[2][CPU_BLOCK + CPU_LANES];
+};
+
+/* Elements of dim i of a tile. */
+static int64_t tile_count(const struct binary_work *work, int i, int64_t rows,
+                          int64_t columns)
 {
-    enum { ROOM = CPU_BLOCK + SPREAD };
-    float g_block[ROOM], a_block[ROOM], b_block[ROOM], terms[CPU_BLOCK];
-    const struct tile_loop *row = &work->row, *column = &work->column;
-    const struct patch of_g = {tile->g, tile->rows, row->g, tile->columns,
-                               column->g};
-    const struct patch of_a = {tile->a, tile->rows, row->a, tile->columns,
-                               column->a};
-    const struct patch of_b = {tile->b, tile->rows, row->b, tile->columns,
-                               column->b};
+    if (i == 0)
+        return rows;
+    return work->n_tile_dims == 2 ? columns : work->tile_dim[i].size;
+}
+
+/* Its own dims follow each other in memory; from the innermost on, runs of
+ * elements are repeated for each dim that it has not. */
+static const float *spread_over(const struct binary_work *work,
+                                const struct tile *tile, int32_t side,
+                                struct spread *spread)
+{
+    const bool is_a = side == BINARY_IN_A;
+    const int64_t at = is_a ? tile->a : tile->b;
+    int64_t n = tile->rows * tile->columns, run = 1, own = 1;
+    if (spread->n == n && spread->at == at)
+        return spread->x;
+    for (int i = 0; i < work->n_tile_dims; i++)
+        if (work->tile_dim[i].in & side)
+            own *= tile_count(work, i, tile->rows, tile->columns);
+    float *x = spread->room[0], *next = spread->room[1];
+    work->rows->widen(work->binary.dtype, x,
+                      element(work, is_a ? work->a : work->b, at), own);
+    for (int i = work->n_tile_dims - 1; i >= 0; i--) {
+        const int64_t count = tile_count(work, i, tile->rows, tile->columns);
+        if (work->tile_dim[i].in & side) {
+            own /= count;
+        } else if (count > 1) {
+            work->loops->repeat(next, x, own, count, run);
+            float *const last = x;
+            x = next;
+            next = last;
+        }
+        run *= count;
+    }
+    spread->at = at;
+    spread->n = n;
+    spread->x = x;
+    return x;
+}
+
+/* Adds the terms of a tile in which both operands are broadcast. */
+static void add_tile(const struct binary_work *work, const struct tile *tile,
+                     double *sum, struct spread spread[2])
+{
     const float *a = NULL, *b = NULL;
-    const float *g = widen(work, work->g, &of_g, g_block);
     const bool sums_a = work->binary.sums_a; /* whose terms have no a */
     if (work->needs_values && !sums_a)
-        a = widen(work, work->a, &of_a, a_block);
+        a = spread_over(work, tile, BINARY_IN_A, &spread[0]);
     if (work->needs_values && (sums_a || work->binary.function == BINARY_DIV))
-        b = widen(work, work->b, &of_b, b_block);
-    work->loops->terms(&work->binary, terms, g, a, b,
-                       tile->rows * tile->columns);
-    if (work->sums_columns)
-        work->loops->add_row_sums(sum, terms, tile->rows, tile->columns);
-    else
-        work->loops->add(sum, terms, tile->rows * tile->columns);
+        b = spread_over(work, tile, BINARY_IN_B, &spread[1]);
+    work->loops->add_terms(&work->binary, sum, element(work, work->g, tile->g),
+                           a, b, tile->rows * tile->columns);
 }
 
 /* ------------------------------------------------------------------ tasks */
@@ -248,26 +232,35 @@ static void add_tile(const struct binary_work *work, const struct tile *tile,
 static int64_t sums_of_task(const struct binary_work *work,
                             const struct tile *first)
 {
+    const int64_t rows = work->sums_rows ? work->folded_rows : first->rows;
     if (work->sums_columns)
-        return first->rows;
-    return (work->sums_rows ? work->folded_rows : first->rows) * first->columns;
+        return work->full ? first->rows : rows * work->tile_columns;
+    return rows * first->columns;
 }
 
-/*
- * How many of a task's sums are its results, once those of the folded rows are
- * added up. Neighbouring dims are never both summed: they would have been one.
- */
-static int64_t fold_rows(const struct binary_work *work,
+/* Adds up those that are of one element of the gradient; returns of how many
+ * they are. */
+static int64_t fold_sums(const struct binary_work *work,
                          const struct tile *first, double *sum)
 {
-    if (work->sums_columns)
-        return first->rows;
-    if (!work->sums_rows)
-        return first->rows * first->columns;
-    for (int64_t row = 1; row < work->folded_rows; row++)
-        for (int64_t i = 0; i < first->columns; i++)
-            sum[i] += sum[row * first->columns + i];
-    return first->columns;
+    const int64_t rows = work->sums_rows ? work->folded_rows : first->rows;
+    int64_t n = sums_of_task(work, first), inner = 1;
+    if (work->full && work->sums_rows) {
+        work->loops->fold(sum, 1, rows, first->columns);
+        return first->columns;
+    }
+    for (int i = work->n_tile_dims - 1; i >= 0; i--) {
+        const int64_t count = tile_count(work, i, rows,
+                                         work->sums_columns ? work->tile_columns
+                                                            : first->columns);
+        if (work->tile_dim[i].in & work->sum_side) {
+            inner *= count;
+        } else if (count > 1) {
+            work->loops->fold(sum, n / inner / count, count, inner);
+            n /= count;
+        }
+    }
+    return n;
 }
 
 /* Rounds n sums into the gradient. */
@@ -282,23 +275,25 @@ static void store_sums(const struct binary_work *work, int64_t at,
 }
 
 static void run_task(const struct binary_work *work, int64_t task,
-                     int64_t segment)
+                     int64_t segment, struct spread spread[2])
 {
     double sum[CPU_BINARY_SUMS];
-    float buffer[CPU_BINARY_SUMS + SPREAD];
+    float buffer[CPU_BINARY_SUMS + CPU_LANES];
     int64_t begin = segment * work->steps_per_segment;
     int64_t end = cpu_smaller(begin + work->steps_per_segment, work->n_steps);
     struct tile first = tile_at(work, task, begin);
     const float *y = work->full ? task_values(work, &first, buffer) : NULL;
-    memset(sum, 0, (size_t)sums_of_task(work, &first) * sizeof *sum);
+    const int64_t n_sums =
+        cpu_ceil_div(sums_of_task(work, &first), CPU_LANES) * CPU_LANES;
+    memset(sum, 0, (size_t)n_sums * sizeof *sum);
     for (int64_t step = begin; step < end; step++) {
         struct tile tile = tile_at(work, task, step);
         if (work->full)
             sweep_tile(work, &tile, y, sum);
         else
-            add_tile(work, &tile, sum);
+            add_tile(work, &tile, sum, spread);
     }
-    int64_t n = fold_rows(work, &first, sum);
+    int64_t n = fold_sums(work, &first, sum);
     if (work->partial)
         memcpy(work->partial + segment * roped_tensor_elements(work->sum) +
                    first.out,
@@ -310,8 +305,10 @@ static void run_task(const struct binary_work *work, int64_t task,
 static void run_tasks(void *context, int64_t begin, int64_t end)
 {
     const struct binary_work *work = context;
+    struct spread spread[2];
+    spread[0].n = spread[1].n = 0;
     for (int64_t i = begin; i < end; i++)
-        run_task(work, i % work->n_tasks, i / work->n_tasks);
+        run_task(work, i % work->n_tasks, i / work->n_tasks, spread);
 }
 
 /* Blocks of the gradient: the sums of all segments, in their order. */
@@ -398,16 +395,36 @@ static void size_tiles(struct binary_work *work)
         work->tile_rows = cpu_smaller(rows, work->folded_rows * FOLDS_PER_TILE);
 }
 
+/* Columns are as many dims as a tile has room for; returns that of the rows,
+ * outer or one before it. */
+static int join_columns(struct binary_work *work,
+                        const struct binary_plan *plan, int outer)
+{
+    int64_t columns = work->column.count;
+    int row = outer;
+    while (row > 0 && columns * plan->dim[row].size <= CPU_BLOCK)
+        columns *= plan->dim[row--].size;
+    if (row < outer) {
+        work->column = (struct tile_loop){.count = columns};
+        work->sums_columns = false; /* no steps: a tile has all of them */
+    }
+    work->tile_dim = &plan->dim[row];
+    work->n_tile_dims = plan->rank - row;
+    return row;
+}
+
 static void cut_tasks(struct binary_work *work, const struct binary_plan *plan)
 {
     struct tile_loop dim[ROPED_MAX_RANK] = {{0}};
     const struct tile_loop one = {.count = 1};
     int inner = plan->rank - 1, outer = plan->rank - 2;
     dim_loops(plan, work->sum_side, dim);
-    work->row = outer >= 0 ? dim[outer] : one;
     work->column = inner >= 0 ? dim[inner] : one;
-    work->sums_rows = outer >= 0 && !(plan->dim[outer].in & work->sum_side);
     work->sums_columns = inner >= 0 && !(plan->dim[inner].in & work->sum_side);
+    if (!work->full)
+        outer = join_columns(work, plan, outer);
+    work->row = outer >= 0 ? dim[outer] : one;
+    work->sums_rows = outer >= 0 && !(plan->dim[outer].in & work->sum_side);
     size_tiles(work);
     work->n_task_loops = work->n_step_loops = 0;
     work->n_tasks = work->n_steps = 1;

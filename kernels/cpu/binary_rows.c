@@ -370,58 +370,106 @@ static void elementwise(const struct cpu_binary *binary,
                        binary->is_streamed)
 }
 
-/* ------------------------------------------- any broadcasting, in float32 */
+/* ------------------------------------------------------- any broadcasting */
 
-struct floats {
-    const float *g, *x, *y; /* x of the operand that is not summed */
-    float *to;
+struct spread_terms {
+    const void *g;
+    const float *x, *y; /* x of the operand that is not summed */
+    double *sum;
     int64_t n;
     struct signs sign;
 };
 
-INLINE void term_block(enum kind kind, const struct floats *all, int64_t i,
-                       int64_t n)
+INLINE void add_lanes(double *to, vfloat x)
 {
-    block g = load_floats(all->g + i, n), x = g, y = g;
+    enum { HALF = LANES / 2 };
+    doubles more = widen_floats(x);
+    __typeof__(more.lo) lo,
+        hi; /* not both as one: GCC would store them first */
+    memcpy(&lo, to, sizeof lo);
+    memcpy(&hi, to + HALF, sizeof hi);
+    lo += more.lo;
+    hi += more.hi;
+    memcpy(to, &lo, sizeof lo);
+    memcpy(to + HALF, &hi, sizeof hi);
+}
+
+INLINE void add_term_block(enum roped_dtype dtype, enum kind kind,
+                           const struct spread_terms *all, int64_t i, int64_t n)
+{
+    block g = load_at(dtype, all->g, i, n), x = g, y = g;
+    prefetch_block(dtype, all->g, i);
     if (kind != LINEAR)
         x = load_floats(all->x + i, n);
     if (kind == OVER_SUM)
         y = load_floats(all->y + i, n);
-    store_at(ROPED_F32, all->to, i, sum_terms(kind, all->sign, g, x, y), n,
-             false);
+    block term = sum_terms(kind, all->sign, g, x, y);
+    if (n < BLOCK)
+        term = first_of(term, n); /* 0 / 0 lies behind */
+    add_lanes(all->sum + i, term.lo);
+    add_lanes(all->sum + i + LANES, term.hi);
 }
 
 INLINE void all_terms(enum roped_dtype dtype, enum kind kind,
-                      const struct floats *all)
+                      const struct spread_terms *all)
 {
-    (void)dtype; /* WITH_KIND's; they are widened already */
     int64_t i = 0;
     for (; i + BLOCK <= all->n; i += BLOCK)
-        term_block(kind, all, i, BLOCK);
+        add_term_block(dtype, kind, all, i, BLOCK);
     if (all->n % BLOCK > 0)
-        term_block(kind, all, i, all->n % BLOCK);
+        add_term_block(dtype, kind, all, i, all->n % BLOCK);
 }
 
-static void terms(const struct cpu_binary *binary, float *to, const float *g,
-                  const float *a, const float *b, int64_t n)
+static void add_terms(const struct cpu_binary *binary, double *sum,
+                      const void *g, const float *a, const float *b, int64_t n)
 {
     const bool is_a = binary->sums_a;
-    const struct floats all = {g, is_a ? b : a,    is_a ? a : b, to,
-                               n, signs_of(binary)};
-    WITH_KIND(kind_of(binary), all_terms, ROPED_F32, &all)
+    const struct spread_terms all = {g, is_a ? b : a,    is_a ? a : b, sum,
+                                     n, signs_of(binary)};
+    WITH_TYPE_AND_KIND(binary->dtype, kind_of(binary), all_terms, &all)
 }
 
-static void add_row_sums(double *sum, const float *x, int64_t rows,
-                         int64_t width)
+static void repeat(float *to, const float *from, int64_t n, int64_t times,
+                   int64_t run)
 {
-    for (int64_t row = 0; row < rows; row++, x += width) {
-        doubles of_row = widen_floats(splat(0));
-        int64_t i = 0;
-        for (; i + BLOCK <= width; i += BLOCK)
-            of_row = add_floats(of_row, load32(x + i));
-        if (width % BLOCK > 0)
-            of_row = add_floats(of_row, load32_part(x + i, width % BLOCK));
-        sum[row] += sum_of_doubles(of_row);
+    for (int64_t i = 0; run == 1 && i < n; i++, to += times) {
+        const vfloat x = splat(from[i]);
+        for (int64_t at = 0; at < times; at += LANES)
+            store_lanes(to + at, x);
+    }
+    for (int64_t i = 0; run > 1 && i < n; i++, from += run)
+        for (int64_t time = 0; time < times; time++, to += run)
+            for (int64_t at = 0; at < run; at += LANES)
+                store_lanes(to + at, load_lanes(from + at));
+}
+
+/* The sum of each of so many rows; rows at once, whose additions do not wait
+ * for each other. */
+INLINE void sum_rows(double *x, int64_t begin, int rows, int64_t width)
+{
+    double sum[8] = {0};
+    const double *from = x + begin * width;
+    for (int64_t i = 0; i < width; i++)
+        for (int row = 0; row < rows; row++)
+            sum[row] += from[row * width + i];
+    memcpy(x + begin, sum, (size_t)rows * sizeof *sum);
+}
+
+static void fold(double *x, int64_t outer, int64_t n, int64_t inner)
+{
+    int64_t i = 0;
+    for (; inner == 1 && i + 8 <= outer; i += 8)
+        sum_rows(x, i, 8, n);
+    for (; inner == 1 && i < outer; i++)
+        sum_rows(x, i, 1, n);
+    for (; i < outer; i++) {
+        double *to = x + i * inner;
+        const double *from = x + i * n * inner;
+        if (i > 0)
+            memcpy(to, from, (size_t)inner * sizeof *x);
+        for (int64_t row = 1; row < n; row++)
+            for (int64_t j = 0; j < inner; j++)
+                to[j] += from[row * inner + j];
     }
 }
 
@@ -430,7 +478,7 @@ const struct cpu_binary_rows ISA(cpu_binary_rows) = {
     .elementwise = elementwise,
     .sweep_columns = sweep_columns,
     .sweep_rows = sweep_rows,
-    .terms = terms,
-    .add = add,
-    .add_row_sums = add_row_sums,
+    .repeat = repeat,
+    .add_terms = add_terms,
+    .fold = fold,
 };

@@ -57,17 +57,20 @@ struct cpu_binary_rows {
     void (*sweep_rows)(const struct cpu_binary *binary,
                        const struct cpu_sweep *sweep);
 
-    /* to[i] = term of the summed operand's gradient, of values widened
-     * already; that operand's own are read where it is a divisor. */
-    void (*terms)(const struct cpu_binary *binary, float *to, const float *g,
-                  const float *a, const float *b, int64_t n);
+    /* Each of n runs of elements, so many times. It reads and writes up to
+     * CPU_LANES behind a run: the next one replaces that. to may be from. */
+    void (*repeat)(float *to, const float *from, int64_t n, int64_t times,
+                   int64_t run);
 
-    /* sum[i] += x[i] */
-    void (*add)(double *sum, const float *x, int64_t n);
+    /* sum[i] += term of the summed operand's gradient, a and b spread over g
+     * and widened; that operand's own values are read where it is a divisor.
+     * sum has room for n rounded up to CPU_LANES. */
+    void (*add_terms)(const struct cpu_binary *binary, double *sum,
+                      const void *g, const float *a, const float *b, int64_t n);
 
-    /* sum[r] += x[r][0] + ... + x[r][width - 1], in a fixed order */
-    void (*add_row_sums)(double *sum, const float *x, int64_t rows,
-                         int64_t width);
+    /* x is [outer][n][inner], and becomes [outer][inner]: the sums over n, in a
+     * fixed order. */
+    void (*fold)(double *x, int64_t outer, int64_t n, int64_t inner);
 };
 
 #endif
