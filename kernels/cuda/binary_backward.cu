@@ -101,7 +101,8 @@ static enum roped_status launch_one(const struct roped_call *call, int32_t sum_s
 {
     const struct binary_plan *plan = reinterpret_cast<const struct binary_plan *>(call->plan);
     struct sweep_args args = {};
-    if (is_of_elements(plan, sum_side) || !name_sweep<T>(call, sum_side, kSweepOne, &args))
+    if (is_of_elements(plan, sum_side) || !name_sweep<T>(call, sum_side, kSweepOne, &args) ||
+        is_of_few_terms(plan, sum_side, kVecOf<T>))
         return launch_elements<T>(call, sum_side, queue, err);
     if (is_of_rows<T>(plan, sum_side))
         return launch_rows<T>(plan, args.sum, queue, err);
