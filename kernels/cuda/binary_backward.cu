@@ -10,8 +10,9 @@
 //                        columns_kernel         one (binary_rows.cuh, binary_columns.cuh)
 //     both operands      sweep_*_kernel         in one pass where each has one of two dims, else
 //                                               once per gradient
-//     few elements       elements_kernel        one element at a time, both gradients in one
-//                                               launch (binary_elements.cuh)
+//     few elements,      elements_kernel        one element at a time, both gradients in one
+//     odd columns of                            launch (binary_elements.cuh)
+//     few terms
 //
 // The last one also has what no other knows. A sum is cut into segments where its own elements are
 // too few to fill the device (binary_sums.cuh). What a thread adds, and in which order, follows
@@ -101,13 +102,14 @@ static enum roped_status launch_one(const struct roped_call *call, int32_t sum_s
 {
     const struct binary_plan *plan = reinterpret_cast<const struct binary_plan *>(call->plan);
     struct sweep_args args = {};
-    if (is_of_elements(plan, sum_side) || !name_sweep<T>(call, sum_side, kSweepOne, &args) ||
-        is_of_few_terms(plan, sum_side, kVecOf<T>))
+    if (is_of_elements(plan, sum_side) || !name_sweep<T>(call, sum_side, kSweepOne, &args))
         return launch_elements<T>(call, sum_side, queue, err);
     if (is_of_rows<T>(plan, sum_side))
         return launch_rows<T>(plan, args.sum, queue, err);
     if (is_of_columns<T>(plan, sum_side))
         return launch_columns<T>(plan, args.sum, queue, err);
+    if (is_of_few_terms(plan, sum_side, kVecOf<T>))
+        return launch_elements<T>(call, sum_side, queue, err);
     return launch_sweep<T, kSweepOne>(&args, keeps_columns(plan, sum_side), queue, err);
 }
 
