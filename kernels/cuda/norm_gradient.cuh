@@ -7,11 +7,10 @@
 // ones, which a second kernel adds in the order of the blocks; a single block writes the results.
 //
 // Vectors of 16 bytes go round the threads of a row, which are as many whole warps as it needs.
-// Rows of up to 1,024 vectors are in registers while they are summed and written, wider ones in
-// shared memory, or, where that has no room, they are read again. Rows of more than 16,384
-// elements, and those that 16 bytes do not divide, wait in shared memory or are read again for each
-// sum, a vector of a thread at a time, and their columns' sums are added in shared memory. Where
-// each row has a block of its own, columns are read again instead (norm_gradient_only.cuh).
+// Rows of up to 1,024 vectors are in registers while they are summed and written, those of up to
+// 2,048 in shared memory, or, where that has no room, they are read again. Wider rows, those that
+// 16 bytes do not divide, and rows whose columns' sums would be more than what is read, have a
+// block each, and columns are read again (norm_gradient_only.cuh).
 //
 // The number of blocks, and what each of their threads adds, follow from the shape, and from
 // whether 16 bytes divide addresses and rows: the same bits from run to run and from device to
@@ -144,7 +143,7 @@ __device__ __forceinline__ void load_held_gains(const norm_gradient_args &args,
                                                 float (&w)[C::kHolds ? C::kVectors : 1][C::kVec])
 {
     if constexpr (C::kHolds)
-        with_weight(args, [&](auto *weight) {
+        with_weight(args, args.weight, [&](auto *weight) {
 #pragma unroll
             for (int v = 0; v < C::kVectors; v++) {
                 int column = place.column(v);
@@ -202,57 +201,6 @@ static __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
     }
     if (C::kGroups > 1 && args.n_sums)
         add_groups<C>(args, all - place.group * args.n_sums * args.sum_pitch);
-}
-
-// Rows of any width, at any address, which wait in shared memory, or are read again for each of
-// their sums. What the columns' sums have of a vector is added at once.
-template <typename C>
-static __global__ void __launch_bounds__(C::kBlock)
-    any_norm_gradient_kernel(const __grid_constant__ struct norm_gradient_args args)
-{
-    using T = typename C::T;
-    extern __shared__ uint4 memory[];
-    __shared__ gradient_exchange<C> exchange;
-    let_next_start();
-    exchange.clear();
-    wait_for_previous();
-    const gradient_place<C> place;
-    uint4 *staged = args.n_stages ? memory : nullptr;
-    float *all = args.partial + blockIdx.x * args.n_sums * args.sum_pitch;
-    if (args.sums_in_shared)
-        all = reinterpret_cast<float *>(memory + args.n_stages * 2 * args.sum_pitch / C::kVec);
-    column_sums<C> sums{args, place, all};
-    for (int64_t turn = 0; place.row(turn) < args.n_rows; turn++) {
-        const int64_t at = place.row(turn);
-        const row_in_memory<C> row{args, at, place.lane, place.threads, staged};
-        if (staged && turn == 0) {
-            row.for_each_column([&](int64_t column) { row.fetch(at, column); });
-            end_stage();
-        }
-        wait_for_stage(1);
-        const T *residual = static_cast<const T *>(args.grad_residual);
-        T *to = static_cast<T *>(args.grad_x) + at * args.grad_x_pitch;
-        const row_factors of = find_factors<C>(row, row, exchange, (int)(turn % 2));
-        const bool is_last = place.row(turn + 1) >= args.n_rows;
-        if (args.scales && threadIdx.x == 0)
-            args.scales[at] = make_float4(of.mean, of.rest, of.s, 0.0f);
-        row.for_each([&](int, int64_t column, int n, auto &x, auto &g, auto &w) {
-            float made[C::kVec] = {};
-            if (residual)
-                unpack<T>(load_raw<C>(residual + at * args.grad_residual_pitch + column, n), made);
-            descend<C>(of, x, g, w, made);
-            store_row<C>(to + column, n, made);
-            sums.add(0, g, x);
-#pragma unroll
-            for (int s = 0; s < C::kSums; s++)
-                if (args.sum_place[s] >= 0)
-                    sums.put_down_vector(sums.some[s][0], args.sum_place[s], column, turn == 0,
-                                         is_last);
-            if (staged && !is_last)
-                row.fetch(place.row(turn + 1), column);
-        });
-        end_stage();
-    }
 }
 
 constexpr int kSumColumns = 32, kSumBatch = 8;
@@ -387,68 +335,77 @@ static enum roped_status launch_rows(struct norm_gradient_args args, struct rope
     return start_blocks(norm_gradient_kernel<C>, args, threads, n_blocks, bytes, queue, err);
 }
 
-// Whole warps that have a row of any width.
-static inline int64_t threads_of_any(int64_t vectors)
+// The sum of a row is that of so many threads, which follows from its width alone: whole warps, of
+// two or four vectors for each thread where norm_gradient_kernel has such rows, and else as many as
+// there may be, two shares for each where they are half as many.
+static inline int64_t shares_of(int64_t vectors, bool is_whole)
 {
-    return 32 * blocks_of(vectors, 32 * blocks_of(vectors, 1024));
-}
-// Blocks of them: a thread has one vector at a time.
-static inline int64_t any_at_once(int64_t vectors)
-{
-    return blocks_at_once(threads_of_any(vectors) / 2);
+    const int64_t least = vectors > 512 ? 64 : 32;
+    if (is_whole && vectors <= 2048)
+        return 32 * blocks_of(vectors, vectors <= 1024 ? 64 : 128);
+    return least * blocks_of(vectors, least * blocks_of(vectors, 1024));
 }
 
-template <typename C>
+// Rows of any width, at any address: a block for each. They wait in shared memory where it has
+// room, and the gains with them if that leaves it to two blocks, or to all.
+template <typename T, bool kCentres, bool kRounds, bool kIsAligned>
 static enum roped_status launch_any(struct norm_gradient_args args, struct roped_queue *queue,
                                     struct roped_error *err)
 {
-    const int64_t vectors = args.sum_pitch / C::kVec, threads = threads_of_any(vectors);
-    const int64_t at_once = any_at_once(vectors);
-    const int64_t n_blocks = gradient_blocks(&args, args.n_rows, at_once);
-    if (n_blocks == 0 && args.n_rows > 0)
+    using C = gradient_config<T, kCentres, kRounds, kIsAligned, 1024, 1, true>;
+    const bool is_many = args.n_rows > kMultiprocessors;
+    const int64_t vectors = args.sum_pitch / C::kVec;
+    const int64_t shares = shares_of(vectors, args.hidden == args.sum_pitch);
+    const int64_t of_row = 2 * (vectors + !kIsAligned) * 16;
+    const bool has_two = is_many && of_row <= room_of_block<C>(2, queue);
+    const int64_t threads = has_two && shares > 512 ? shares / 2 : shares;
+    args.n_shares = (int32_t)shares;
+    const int64_t of_gains = !args.weight                     ? 0
+                             : args.weight_dtype == ROPED_F32 ? blocks_of(args.hidden * 4, 16) * 16
+                                                              : blocks_of(args.hidden * 2, 16) * 16;
+    if (args.n_sums && args.hidden > INT_MAX / 2)
         return roped_fail(err, ROPED_TOO_LARGE,
-                          "tensor 'x': %lld columns, expected at most %lld on this device",
-                          (long long)args.hidden,
-                          (long long)(ROPED_CUDA_SCRATCH_BYTES / sizeof(float) / args.n_sums));
-    const int64_t room = room_of_block<C>(at_once, queue), of_row = 2 * vectors * 16;
-    // Of single floats, to read columns again takes as long as partial sums do.
-    if constexpr (C::kAligned || sizeof(typename C::T) == 2)
-        if (vectors > 2048 && args.n_rows > 1 && args.n_rows == n_blocks && args.n_sums &&
-            args.hidden <= kMostFloatSum) {
-            args.n_stages = of_row <= room;
-            return start_apart<C>(any_norm_gradient_kernel<C>, args, threads,
-                                  args.n_stages * of_row, queue, err);
-        }
-    int64_t bytes = args.n_sums * args.sum_pitch * (int64_t)sizeof(float);
-    args.sums_in_shared = n_blocks < args.n_rows && bytes <= room;
-    bytes = args.sums_in_shared ? bytes : 0;
-    args.n_stages = bytes + of_row <= room;
-    return start_blocks(any_norm_gradient_kernel<C>, args, (int)threads, n_blocks,
-                        bytes + args.n_stages * of_row, queue, err);
+                          "tensor 'x': %lld columns, expected at most %d on this device",
+                          (long long)args.hidden, INT_MAX / 2);
+    if (of_row <= room_of_block<C>(1, queue))
+        args.n_staged = 2;
+    if (is_aligned(args.weight, 16) && of_gains &&
+        of_row + of_gains <= room_of_block<C>(is_many ? 2 : 1, queue))
+        args.n_staged = 3;
+    const int64_t bytes = !args.n_staged ? 0 : of_row + (args.n_staged == 3) * of_gains;
+    return start_apart<C>(any_norm_gradient_kernel<C>, args, threads, bytes, queue, err);
 }
 
-// Has each row a block of its own that holds it in registers?
-static inline bool has_block_of_row(const struct norm_gradient_args &args, int64_t vectors,
-                                    int64_t at_once)
+// Is it less to read x and grad_y again for the columns' sums than to write partial ones and to
+// read those? Each row has a block of its own then.
+static inline bool reads_again(const struct norm_gradient_args &args, int64_t threads,
+                               int64_t element_bytes)
 {
-    return vectors <= 2048 &&
-           (args.n_rows == 1 || args.n_rows <= gradient_blocks(&args, args.n_rows, at_once));
+    const int64_t most = gradient_blocks(&args, INT64_MAX, blocks_at_once(threads));
+    const int64_t turns = 4 * args.n_sums / element_bytes;
+    return args.n_rows == 1 || args.n_rows <= (turns > 1 ? turns : 1) * most;
 }
 
 template <typename T, bool kCentres, bool kRounds>
 static enum roped_status launch_aligned(const struct norm_gradient_args &args,
                                         struct roped_queue *queue, struct roped_error *err)
 {
-    const int64_t vectors = args.sum_pitch / kVecOf<T>;
-    const int64_t threads = 32 * blocks_of(vectors, vectors <= 1024 ? 64 : 128);
+    const int64_t vectors = args.sum_pitch / kVecOf<T>, threads = shares_of(vectors, true);
     const bool shares_block = vectors <= 32 && args.n_rows > 1;
-    if (!shares_block && has_block_of_row(args, vectors, blocks_at_once(threads))) {
+    if (vectors > 2048)
+        return launch_any<T, kCentres, kRounds, true>(args, queue, err);
+    if (!shares_block && reads_again(args, threads, sizeof(T))) {
+        if (args.n_rows <= kMultiprocessors && vectors > 32 && vectors <= 512)
+            return start_only<gradient_config<T, kCentres, kRounds, true, 512, 1, true>>(
+                args, 2 * threads, queue, err);
         if (vectors <= 64)
             return start_only<gradient_config<T, kCentres, kRounds, true, 32, 2, true>>(
                 args, threads, queue, err);
         if (vectors <= 256)
             return start_only<gradient_config<T, kCentres, kRounds, true, 128, 2, true>>(
                 args, threads, queue, err);
+        if (args.n_rows > kMultiprocessors && vectors > 512)
+            return launch_any<T, kCentres, kRounds, true>(args, queue, err);
         if (vectors <= 1024)
             return start_only<gradient_config<T, kCentres, kRounds, true, 512, 2, true>>(
                 args, threads, queue, err);
@@ -461,27 +418,7 @@ static enum roped_status launch_aligned(const struct norm_gradient_args &args,
         return launch_rows<gradient_config<T, kCentres, kRounds, true, 32, 1>>(args, queue, err);
     if (vectors <= 1024)
         return launch_rows<gradient_config<T, kCentres, kRounds, true, 512, 2>>(args, queue, err);
-    if (vectors <= 2048)
-        return launch_rows<gradient_config<T, kCentres, kRounds, true, 512, 4>>(args, queue, err);
-    if constexpr (sizeof(T) == 4)
-        if (vectors <= 4096)
-            return launch_rows<gradient_config<T, kCentres, kRounds, true, 1024, 4>>(args, queue,
-                                                                                     err);
-    return launch_any<gradient_config<T, kCentres, kRounds, true, 1024, 1>>(args, queue, err);
-}
-
-// Rows that 16 bytes do not divide, or that begin anywhere. Where few of them are wide, packets
-// gain more than it takes to shift them; not of float32, which has half as many single elements.
-template <typename T, bool kCentres, bool kRounds>
-static enum roped_status launch_shifted(const struct norm_gradient_args &args,
-                                        struct roped_queue *queue, struct roped_error *err)
-{
-    const int64_t vectors = args.sum_pitch / kVecOf<T>;
-    if constexpr (sizeof(T) == 2)
-        if (vectors > 512 && has_block_of_row(args, vectors, any_at_once(vectors)))
-            return start_only<gradient_config<T, kCentres, kRounds, false, 1024, 2, true>>(
-                args, threads_of_any(vectors), queue, err);
-    return launch_any<gradient_config<T, kCentres, kRounds, false, 1024, 1>>(args, queue, err);
+    return launch_rows<gradient_config<T, kCentres, kRounds, true, 512, 4>>(args, queue, err);
 }
 
 template <typename T, bool kCentres, bool kRounds>
@@ -494,7 +431,7 @@ static enum roped_status launch_gradient_of(const struct norm_gradient_args &arg
                                       args.grad_residual_pitch, args.grad_x_pitch});
     if (is_aligned)
         return launch_aligned<T, kCentres, kRounds>(args, queue, err);
-    return launch_shifted<T, kCentres, kRounds>(args, queue, err);
+    return launch_any<T, kCentres, kRounds, false>(args, queue, err);
 }
 
 // The call's tensors; biases and their gradients, which a norm that is not centred does not have,
