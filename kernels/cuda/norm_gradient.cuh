@@ -56,27 +56,12 @@ struct column_sums {
                 int column = place.column(v);
                 if (args.sum_place[s] < 0 || column >= args.hidden)
                     continue;
-                put_down_vector(some[s][v], args.sum_place[s], column, is_first,
-                                is_last && C::kGroups == 1);
+                put_down_vector<C>(args, all, some[s][v], args.sum_place[s], column, is_first,
+                                   is_last && C::kGroups == 1);
+#pragma unroll
+                for (float &x : some[s][v])
+                    x = 0.0f;
             }
-        }
-    }
-    __device__ __forceinline__ void put_down_vector(float (&x)[C::kVec], int sum, int64_t column,
-                                                    bool is_first, bool is_result)
-    {
-        float4 *at = reinterpret_cast<float4 *>(all + sum * args.sum_pitch + column);
-#pragma unroll
-        for (int i = 0; i < C::kVec && !is_first; i += 4) {
-            float4 before = at[i / 4];
-            x[i] += before.x, x[i + 1] += before.y, x[i + 2] += before.z, x[i + 3] += before.w;
-        }
-        if (is_result)
-            store_sums<C>(args, sum, column, (int)min(args.hidden - column, (int64_t)C::kVec), x);
-#pragma unroll
-        for (int i = 0; i < C::kVec; i += 4) {
-            if (!is_result)
-                at[i / 4] = make_float4(x[i], x[i + 1], x[i + 2], x[i + 3]);
-            x[i] = x[i + 1] = x[i + 2] = x[i + 3] = 0.0f;
         }
     }
 };
@@ -346,44 +331,77 @@ static inline int64_t shares_of(int64_t vectors, bool is_whole)
     return least * blocks_of(vectors, least * blocks_of(vectors, 1024));
 }
 
-// Rows of any width, at any address: a block for each. They wait in shared memory where it has
-// room, and the gains with them if that leaves it to two blocks, or to all.
+// Rows of up to 256 vectors are read again if both tensors are no more than that: then L2 still has
+// them, and of grad_x as much as comes beside.
+constexpr int64_t kReadAgain = 18 << 20;
+
+// Is it less to read x and grad_y again for the columns' sums than to write partial ones and to
+// read those? Each row has a block of its own then. By traffic alone that would be so of 4 n_sums /
+// element_bytes rows for each block that there is at once. Narrow rows gain further, for partial
+// sums fill half of a sector with each store; those that two or three blocks of a multiprocessor
+// hold in registers gain less.
+static inline bool reads_again(const struct norm_gradient_args &args, int64_t vectors,
+                               int64_t at_once, int64_t element_bytes)
+{
+    const int64_t most = gradient_blocks(&args, INT64_MAX, at_once);
+    const int64_t turns = (vectors <= 512 ? 2 : 4) * args.n_sums / element_bytes;
+    if (args.n_rows == 1 || args.n_rows <= most || !args.n_sums)
+        return args.n_rows == 1 || args.n_rows <= most;
+    return vectors <= 256 ? 2 * args.n_rows * args.hidden * element_bytes <= kReadAgain
+                          : args.n_rows <= turns * most;
+}
+
+// Blocks of rows of any width: a thread has one vector at a time.
+static inline int64_t any_at_once(int64_t shares)
+{
+    return blocks_at_once(shares / 2);
+}
+
+static inline int64_t gain_bytes(const struct norm_gradient_args &args)
+{
+    const int64_t bytes = args.hidden * (args.weight_dtype == ROPED_F32 ? 4 : 2);
+    return args.weight && is_aligned(args.weight, 16) ? blocks_of(bytes, 16) * 16 : 0;
+}
+
+// What of so many bytes waits in shared memory: a row, and its gains. Returns bytes.
+static inline int64_t stage_row(struct norm_gradient_args *args, int64_t of_row, int64_t room,
+                                int64_t room_of_gains)
+{
+    const int64_t gains = gain_bytes(*args);
+    args->n_staged = of_row > room ? 0 : gains && of_row + gains <= room_of_gains ? 3 : 2;
+    return args->n_staged ? of_row + (args->n_staged == 3) * gains : 0;
+}
+
+// Rows of any width, at any address. Where columns' sums are more than the row, or there are few
+// rows, each has a block of its own, of half of the threads where there is room for another.
 template <typename T, bool kCentres, bool kRounds, bool kIsAligned>
 static enum roped_status launch_any(struct norm_gradient_args args, struct roped_queue *queue,
                                     struct roped_error *err)
 {
     using C = gradient_config<T, kCentres, kRounds, kIsAligned, 1024, 1, true>;
-    const bool is_many = args.n_rows > kMultiprocessors;
     const int64_t vectors = args.sum_pitch / C::kVec;
     const int64_t shares = shares_of(vectors, args.hidden == args.sum_pitch);
-    const int64_t of_row = 2 * (vectors + !kIsAligned) * 16;
-    const bool has_two = is_many && of_row <= room_of_block<C>(2, queue);
-    const int64_t threads = has_two && shares > 512 ? shares / 2 : shares;
+    const int64_t of_row = 2 * (vectors + !kIsAligned) * 16, at_once = any_at_once(shares);
+    const int64_t of_sums = args.n_sums * args.sum_pitch * (int64_t)sizeof(float);
+    const bool is_many = args.n_rows > kMultiprocessors;
     args.n_shares = (int32_t)shares;
-    const int64_t of_gains = !args.weight                     ? 0
-                             : args.weight_dtype == ROPED_F32 ? blocks_of(args.hidden * 4, 16) * 16
-                                                              : blocks_of(args.hidden * 2, 16) * 16;
-    if (args.n_sums && args.hidden > INT_MAX / 2)
-        return roped_fail(err, ROPED_TOO_LARGE,
-                          "tensor 'x': %lld columns, expected at most %d on this device",
-                          (long long)args.hidden, INT_MAX / 2);
-    if (of_row <= room_of_block<C>(1, queue))
-        args.n_staged = 2;
-    if (is_aligned(args.weight, 16) && of_gains &&
-        of_row + of_gains <= room_of_block<C>(is_many ? 2 : 1, queue))
-        args.n_staged = 3;
-    const int64_t bytes = !args.n_staged ? 0 : of_row + (args.n_staged == 3) * of_gains;
-    return start_apart<C>(any_norm_gradient_kernel<C>, args, threads, bytes, queue, err);
-}
-
-// Is it less to read x and grad_y again for the columns' sums than to write partial ones and to
-// read those? Each row has a block of its own then.
-static inline bool reads_again(const struct norm_gradient_args &args, int64_t threads,
-                               int64_t element_bytes)
-{
-    const int64_t most = gradient_blocks(&args, INT64_MAX, blocks_at_once(threads));
-    const int64_t turns = 4 * args.n_sums / element_bytes;
-    return args.n_rows == 1 || args.n_rows <= (turns > 1 ? turns : 1) * most;
+    if (args.n_rows <= 1 || !args.n_sums || args.hidden > kMostFloatSum ||
+        (vectors > 512 &&
+         (!kIsAligned || of_sums > of_row || reads_again(args, vectors, at_once, sizeof(T))))) {
+        const int64_t two = room_of_block<C>(2, queue), one = room_of_block<C>(1, queue);
+        const bool halves = is_many && of_row <= two && shares > 512 && shares % 64 == 0;
+        const int64_t bytes = stage_row(&args, of_row, one, is_many ? two : one);
+        return start_apart<C>(any_norm_gradient_kernel<C>, args, halves ? shares / 2 : shares,
+                              bytes, queue, err);
+    }
+    const int64_t n_blocks = gradient_blocks(&args, args.n_rows, at_once);
+    const int64_t room = room_of_block<C>(at_once, queue);
+    args.sums_in_shared = n_blocks < args.n_rows && of_sums <= room;
+    const int64_t left = room - args.sums_in_shared * of_sums;
+    const int64_t bytes = stage_row(&args, of_row, left, left);
+    args.sums_behind = (int32_t)(bytes / 16);
+    return start_blocks(any_norm_gradient_kernel<C>, args, (int)shares, n_blocks,
+                        bytes + args.sums_in_shared * of_sums, queue, err);
 }
 
 template <typename T, bool kCentres, bool kRounds>
@@ -391,11 +409,12 @@ static enum roped_status launch_aligned(const struct norm_gradient_args &args,
                                         struct roped_queue *queue, struct roped_error *err)
 {
     const int64_t vectors = args.sum_pitch / kVecOf<T>, threads = shares_of(vectors, true);
-    const bool shares_block = vectors <= 32 && args.n_rows > 1;
+    const bool shares_block = vectors <= 32 && args.n_rows > 1,
+               is_many = args.n_rows > kMultiprocessors;
     if (vectors > 2048)
         return launch_any<T, kCentres, kRounds, true>(args, queue, err);
-    if (!shares_block && reads_again(args, threads, sizeof(T))) {
-        if (args.n_rows <= kMultiprocessors && vectors > 32 && vectors <= 512)
+    if (!shares_block && reads_again(args, vectors, blocks_at_once(threads), sizeof(T))) {
+        if (!is_many && vectors > 32 && vectors <= 384)
             return start_only<gradient_config<T, kCentres, kRounds, true, 512, 1, true>>(
                 args, 2 * threads, queue, err);
         if (vectors <= 64)
@@ -404,7 +423,7 @@ static enum roped_status launch_aligned(const struct norm_gradient_args &args,
         if (vectors <= 256)
             return start_only<gradient_config<T, kCentres, kRounds, true, 128, 2, true>>(
                 args, threads, queue, err);
-        if (args.n_rows > kMultiprocessors && vectors > 512)
+        if (is_many && vectors > 512)
             return launch_any<T, kCentres, kRounds, true>(args, queue, err);
         if (vectors <= 1024)
             return start_only<gradient_config<T, kCentres, kRounds, true, 512, 2, true>>(
@@ -421,6 +440,20 @@ static enum roped_status launch_aligned(const struct norm_gradient_args &args,
     return launch_rows<gradient_config<T, kCentres, kRounds, true, 512, 4>>(args, queue, err);
 }
 
+// Rows that 16 bytes do not divide, or that begin anywhere: a few are in registers.
+template <typename T, bool kCentres, bool kRounds>
+static enum roped_status launch_shifted(const struct norm_gradient_args &args,
+                                        struct roped_queue *queue, struct roped_error *err)
+{
+    const int64_t vectors = args.sum_pitch / kVecOf<T>;
+    const int64_t shares = shares_of(vectors, args.hidden == args.sum_pitch);
+    if constexpr (sizeof(T) == 2)
+        if (vectors > 512 && vectors <= 2 * shares && args.n_rows <= kMultiprocessors)
+            return start_only<gradient_config<T, kCentres, kRounds, false, 1024, 2, true>>(
+                args, shares, queue, err);
+    return launch_any<T, kCentres, kRounds, false>(args, queue, err);
+}
+
 template <typename T, bool kCentres, bool kRounds>
 static enum roped_status launch_gradient_of(const struct norm_gradient_args &args,
                                             struct roped_queue *queue, struct roped_error *err)
@@ -431,7 +464,7 @@ static enum roped_status launch_gradient_of(const struct norm_gradient_args &arg
                                       args.grad_residual_pitch, args.grad_x_pitch});
     if (is_aligned)
         return launch_aligned<T, kCentres, kRounds>(args, queue, err);
-    return launch_any<T, kCentres, kRounds, false>(args, queue, err);
+    return launch_shifted<T, kCentres, kRounds>(args, queue, err);
 }
 
 // The call's tensors; biases and their gradients, which a norm that is not centred does not have,

@@ -14,6 +14,27 @@
 
 // ------------------------------------------------------------------------------------ a row
 
+// Vectors of a row at any address, on their way.
+template <typename C>
+struct shifted_row {
+    using T = typename C::T;
+    shifted_vector<(int)sizeof(T)> vector[C::kVectors];
+
+    template <typename Row>
+    __device__ __forceinline__ void start(const Row &row, const T *from, const char *end)
+    {
+#pragma unroll
+        for (int v = 0; v < C::kVectors; v++)
+            vector[v].start(from + row.column(v), min(row.left(v), C::kVec) * (int)sizeof(T), end);
+    }
+    __device__ __forceinline__ void finish(uint4 (&raw)[C::kVectors]) const
+    {
+#pragma unroll
+        for (int v = 0; v < C::kVectors; v++)
+            raw[v] = vector[v].finish();
+    }
+};
+
 // The last rows come first: columns_kernel begins with those that L2 still has.
 static __device__ __forceinline__ int64_t row_of_block(const norm_gradient_args &args)
 {
@@ -35,10 +56,18 @@ struct only_row {
         : args(norm), row(row_of_block(norm))
     {
         const gradient_row<C> of(args, row);
+        if constexpr (C::kAligned) {
 #pragma unroll
-        for (int v = 0; v < C::kVectors; v++) {
-            x[v] = load_raw<C>(of.x + column(v), left(v));
-            g[v] = load_raw<C>(of.g + column(v), left(v));
+            for (int v = 0; v < C::kVectors; v++) {
+                x[v] = load_raw<C>(of.x + column(v), left(v));
+                g[v] = load_raw<C>(of.g + column(v), left(v));
+            }
+        } else {
+            shifted_row<C> of_x, of_g;
+            of_x.start(*this, of.x, args.x_end);
+            of_g.start(*this, of.g, args.grad_y_end);
+            of_x.finish(x);
+            of_g.finish(g);
         }
         with_weight(args, args.weight, [&](auto *weight) {
 #pragma unroll
@@ -57,22 +86,44 @@ struct only_row {
         const int of_pair = thread % 16 * 2 + thread / 32 % 2, half = thread / 16 % 2;
         return (half * threads / 2 + thread / 64 * 32 + of_pair) * C::kVec;
     }
-    // Is a vector of the row's?
+    // Elements of the row from a vector on; none or less behind its end.
     __device__ __forceinline__ int left(int v) const
     {
-        return column(v) < (int)args.hidden ? C::kVec : 0;
+        if constexpr (C::kAligned)
+            return column(v) < (int)args.hidden ? C::kVec : 0;
+        return (int)args.hidden - column(v);
+    }
+    // The same vectors of another tensor's row.
+    __device__ __forceinline__ void load(const T *from, const char *end,
+                                         uint4 (&raw)[C::kVectors]) const
+    {
+        if constexpr (C::kAligned) {
+#pragma unroll
+            for (int v = 0; v < C::kVectors; v++)
+                raw[v] = load_raw<C>(from + column(v), left(v));
+        } else {
+            shifted_row<C> of;
+            of.start(*this, from, end);
+            of.finish(raw);
+        }
+    }
+    // All lanes of a warp store together where vectors are shifted.
+    __device__ __forceinline__ void store(T *to, int v, const float (&y)[C::kVec]) const
+    {
+        put_vector<T, C::kAligned>(to + column(v), blockDim.x, threadIdx.x, left(v), y);
     }
     template <typename F>
     __device__ __forceinline__ void for_each(const F &f) const
     {
+        const int lane = threadIdx.x % 32;
 #pragma unroll
         for (int v = 0; v < C::kVectors; v++) {
-            if (!left(v))
+            if (C::kAligned ? !left(v) : left(v) + lane * C::kVec <= 0)
                 continue;
             float of_x[C::kVec], of_g[C::kVec];
             unpack<T>(x[v], of_x);
             unpack<T>(g[v], of_g);
-            f(v, column(v), C::kVec, of_x, of_g, w[v]);
+            f(v, column(v), C::kAligned ? C::kVec : left(v), of_x, of_g, w[v]);
         }
     }
 };
@@ -100,55 +151,81 @@ static __global__ void __launch_bounds__(C::kBlock)
     const only_row<C> row(args);
     const T *residual = static_cast<const T *>(args.grad_residual);
     uint4 before[C::kVectors] = {};
-    if (residual)
-#pragma unroll
-        for (int v = 0; v < C::kVectors; v++)
-            before[v] = load_raw<C>(residual + row.row * args.grad_residual_pitch + row.column(v),
-                                    row.left(v));
+    if (residual && C::kAligned)
+        row.load(residual + row.row * args.grad_residual_pitch, args.grad_residual_end, before);
     const row_in_memory<C> again{args, row.row, row.column(0) / C::kVec, (int)blockDim.x, nullptr};
     const row_factors of = find_factors<C>(row, again, exchange, 0);
     store_scale(args, row.row, of);
+    if (residual && !C::kAligned) // there are no registers for it before
+        row.load(residual + row.row * args.grad_residual_pitch, args.grad_residual_end, before);
     T *to = static_cast<T *>(args.grad_x) + row.row * args.grad_x_pitch;
     row.for_each([&](int v, int column, int n, auto &x, auto &g, auto &w) {
         float made[C::kVec];
         unpack<T>(before[v], made);
         descend<C>(of, x, g, w, made);
-        store_row<C>(to + column, n, made);
-        store_products<C>(args, column, n, x, g);
+        row.store(to, v, made);
+        if (!args.scales)
+            store_products<C>(args, column, n, x, g);
     });
 }
 
-// The same of a row of any width, at any address, which waits in shared memory, or is read again
-// for each sum: a vector of a thread at a time. Of many rows a multiprocessor has two blocks at
-// least: rows of one come while the other has sums to make.
+// The same of rows of any width, at any address: a vector of a thread at a time. A row waits in
+// shared memory, or is read again for each sum. Of a block of several rows, the columns' sums are
+// added in memory: a thread has the same columns of each.
 template <typename C>
 static __global__ void __launch_bounds__(C::kBlock)
     any_norm_gradient_kernel(const __grid_constant__ struct norm_gradient_args args)
 {
     using T = typename C::T;
-    extern __shared__ uint4 memory[];
+    extern __shared__ uint4 memory[]; // the row, then sums
     __shared__ gradient_exchange<C> exchange;
     let_next_start();
     wait_for_previous();
-    const row_in_memory<C> row{args, row_of_block(args), (int)threadIdx.x, (int)blockDim.x,
-                               args.n_staged ? memory : nullptr};
-    if (args.n_staged)
-        row.fetch();
-    const row_factors of = find_factors<C>(row, row, exchange, 0);
-    store_scale(args, row.row, of);
     const T *residual = static_cast<const T *>(args.grad_residual);
-    T *to = static_cast<T *>(args.grad_x) + row.row * args.grad_x_pitch;
-    row.for_each([&](int, int64_t column, int n, auto &x, auto &g, auto &w) {
-        float made[C::kVec] = {};
-        if (residual)
-            unpack<T>(load_any<C>(residual + row.row * args.grad_residual_pitch + column, n,
-                                  args.grad_residual_end),
-                      made);
-        descend<C>(of, x, g, w, made);
-        put_vector<T, C::kAligned>(to + column, blockDim.x, threadIdx.x,
-                                   C::kAligned ? n : args.hidden - column, made);
-        store_products<C>(args, column, n, x, g);
-    });
+    float *all = args.partial + blockIdx.x * args.n_sums * args.sum_pitch;
+    if (args.sums_in_shared)
+        all = reinterpret_cast<float *>(memory + args.sums_behind);
+    int64_t next = row_of_block(args);
+    for (int turn = 0; turn == 0 || (!args.scales && next < args.n_rows); turn++) {
+        const row_in_memory<C> row{args, next, (int)threadIdx.x, (int)blockDim.x,
+                                   args.n_staged ? memory : nullptr};
+        next += gridDim.x;
+        const bool is_last = next >= args.n_rows;
+        const bool comes_next = C::kAligned && args.n_staged && !args.scales && !is_last;
+        if (C::kAligned && turn > 0) {
+            wait_for_stage(1); // a thread reads what it has copied
+        } else if (args.n_staged) {
+            if (turn > 0)
+                __syncthreads(); // nobody needs the row before
+            row.fetch();
+        }
+        const row_factors of = find_factors<C>(row, row, exchange, turn % 2);
+        store_scale(args, row.row, of);
+        T *to = static_cast<T *>(args.grad_x) + row.row * args.grad_x_pitch;
+        row.for_each([&](int, int64_t column, int n, auto &x, auto &g, auto &w) {
+            float made[C::kVec] = {};
+            if (residual)
+                unpack<T>(load_any<C>(residual + row.row * args.grad_residual_pitch + column, n,
+                                      args.grad_residual_end),
+                          made);
+            descend<C>(of, x, g, w, made);
+            put_vector<T, C::kAligned>(to + column, blockDim.x, threadIdx.x,
+                                       C::kAligned ? n : args.hidden - column, made);
+            if (comes_next)
+                row.fetch_vector(next, column);
+            if (args.scales || n <= 0)
+                return;
+            if (C::kCentres && args.sum_place[C::kSums - 1] >= 0)
+                put_down_vector<C>(args, all, g, args.sum_place[C::kSums - 1], column, turn == 0,
+                                   is_last);
+#pragma unroll
+            for (int i = 0; i < C::kVec; i++)
+                x[i] *= g[i];
+            if (args.sum_place[0] >= 0)
+                put_down_vector<C>(args, all, x, args.sum_place[0], column, turn == 0, is_last);
+        });
+        end_stage();
+    }
 }
 
 // ------------------------------------------------------------------------------------ columns

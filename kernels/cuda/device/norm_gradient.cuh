@@ -35,6 +35,7 @@ struct norm_gradient_args {
     int32_t n_staged;       // tensors of which a row waits there: x and grad_y, then weight
     int32_t n_shares;       // whose sum a row's is: as many as its threads, or twice as many
     int32_t sums_in_shared; // bool
+    int32_t sums_behind;    // so many packets of a row, in any_norm_gradient_kernel
     int32_t keeps;          // bool: lines that are read leave L2 last (device/vector.cuh)
     int32_t first_segment;  // of columns_kernel's blocks
     int64_t first_row, rows_of_segment;
@@ -58,7 +59,7 @@ struct gradient_config {
     static constexpr int kSums = kCentres ? 2 : 1;
     static constexpr int kGroups = kIsAlone || kThreads > 32 ? 1 : 256 / kThreads;
     static constexpr int kBlock = kThreads * kGroups;
-    static constexpr bool kIsAny = kIsAlone && kThreads == 1024;
+    static constexpr bool kIsAny = kThreads == 1024 && kVectors == 1;
     static constexpr int kMinBlocks = kGroups == 1 ? 1 : kCentres ? 2 : 3;
     static constexpr bool kHolds = kVectors <= 2; // rows and gains, in registers
     static constexpr int kWarps = kThreads > 32 ? kThreads / 32 : 1;
@@ -201,15 +202,31 @@ __device__ __forceinline__ void store_sums(const norm_gradient_args &args, int p
             make_float4(x[i], x[i + 1], x[i + 2], x[i + 3]);
 }
 
-// The columns' sums of an only row: x has the normalised values. None are wanted where the rows are
-// read again.
+// A vector of a column's sum, added to what a block has in memory, or the last one.
+template <typename C>
+__device__ __forceinline__ void put_down_vector(const norm_gradient_args &args, float *all,
+                                                float (&x)[C::kVec], int sum, int64_t column,
+                                                bool is_first, bool is_result)
+{
+    float4 *at = reinterpret_cast<float4 *>(all + sum * args.sum_pitch + column);
+#pragma unroll
+    for (int i = 0; i < C::kVec && !is_first; i += 4) {
+        float4 before = at[i / 4];
+        x[i] += before.x, x[i + 1] += before.y, x[i + 2] += before.z, x[i + 3] += before.w;
+    }
+    if (is_result)
+        store_sums<C>(args, sum, column, (int)min(args.hidden - column, (int64_t)C::kVec), x);
+#pragma unroll
+    for (int i = 0; i < C::kVec && !is_result; i += 4)
+        at[i / 4] = make_float4(x[i], x[i + 1], x[i + 2], x[i + 3]);
+}
+
+// The columns' sums of an only row: x has the normalised values.
 template <typename C>
 __device__ __forceinline__ void store_products(const norm_gradient_args &args, int64_t column,
                                                int n, float (&x)[C::kVec],
                                                const float (&g)[C::kVec])
 {
-    if (args.scales)
-        return;
     if (C::kCentres && args.sum_place[C::kSums - 1] >= 0)
         store_result<C>(args, args.sum_place[C::kSums - 1], column, n, g);
 #pragma unroll
@@ -401,6 +418,14 @@ struct row_in_memory {
         end_stage();
         wait_for_stage(1);
         __syncthreads();
+    }
+    // A vector of another row, in whose place this one's is no longer needed.
+    __device__ __forceinline__ void fetch_vector(int64_t from_row, int64_t column) const
+    {
+        const gradient_row<C> of(args, from_row);
+        uint4 *at = staged + (int)column / C::kVec;
+        copy_16<false>(at, of.x + column, true, 0);
+        copy_16<false>(at + n_packets(), of.g + column, true, 0);
     }
     __device__ __forceinline__ uint4 load(int which, const T *of_row, const char *end,
                                           int64_t column, int n) const
