@@ -7,10 +7,10 @@
 // ones, which a second kernel adds in the order of the blocks; a single block writes the results.
 //
 // Vectors of 16 bytes go round the threads of a row, which are as many whole warps as it needs.
-// Rows of up to 1,024 vectors are in registers while they are summed and written, those of up to
-// 2,048 in shared memory, or, where that has no room, they are read again. Wider rows, those that
-// 16 bytes do not divide, and rows whose columns' sums would be more than what is read, have a
-// block each, and columns are read again (norm_gradient_only.cuh).
+// Rows of up to 1,024 vectors are in registers while they are summed and written, others in shared
+// memory, or, where that has no room, they are read again. Where columns' sums would be more than
+// what is read, each row has a block of its own, and columns are read again; that kernel also has
+// rows that are wider, and those that 16 bytes do not divide (norm_gradient_only.cuh).
 //
 // The number of blocks, and what each of their threads adds, follow from the shape, and from
 // whether 16 bytes divide addresses and rows: the same bits from run to run and from device to
