@@ -7,11 +7,10 @@
 // ones, which a second kernel adds in the order of the blocks; a single block writes the results.
 //
 // Vectors of 16 bytes go round the threads of a row, which are as many whole warps as it needs.
-// Rows of up to 1,024 vectors are in registers while they are summed and written, wider ones in
-// shared memory, or, where that has no room, they are read again. Rows of more than 16,384
-// elements, and those that 16 bytes do not divide, wait in shared memory or are read again for each
-// sum, a vector of a thread at a time, and their columns' sums are added in shared memory. Where
-// each row has a block of its own, columns are read again instead (norm_gradient_only.cuh).
+// Rows of up to 1,024 vectors are in registers while they are summed and written, others in shared
+// memory, or, where that has no room, they are read again. Where columns' sums would be more than
+// what is read, each row has a block of its own, and columns are read again; that kernel also has
+// rows that are wider, and those that 16 bytes do not divide (norm_gradient_only.cuh).
 //
 // The number of blocks, and what each of their threads adds, follow from the shape, and from
 // whether 16 bytes divide addresses and rows: the same bits from run to run and from device to
@@ -57,27 +56,12 @@ struct column_sums {
                 int column = place.column(v);
                 if (args.sum_place[s] < 0 || column >= args.hidden)
                     continue;
-                put_down_vector(some[s][v], args.sum_place[s], column, is_first,
-                                is_last && C::kGroups == 1);
+                put_down_vector<C>(args, all, some[s][v], args.sum_place[s], column, is_first,
+                                   is_last && C::kGroups == 1);
+#pragma unroll
+                for (float &x : some[s][v])
+                    x = 0.0f;
             }
-        }
-    }
-    __device__ __forceinline__ void put_down_vector(float (&x)[C::kVec], int sum, int64_t column,
-                                                    bool is_first, bool is_result)
-    {
-        float4 *at = reinterpret_cast<float4 *>(all + sum * args.sum_pitch + column);
-#pragma unroll
-        for (int i = 0; i < C::kVec && !is_first; i += 4) {
-            float4 before = at[i / 4];
-            x[i] += before.x, x[i + 1] += before.y, x[i + 2] += before.z, x[i + 3] += before.w;
-        }
-        if (is_result)
-            store_sums<C>(args, sum, column, (int)min(args.hidden - column, (int64_t)C::kVec), x);
-#pragma unroll
-        for (int i = 0; i < C::kVec; i += 4) {
-            if (!is_result)
-                at[i / 4] = make_float4(x[i], x[i + 1], x[i + 2], x[i + 3]);
-            x[i] = x[i + 1] = x[i + 2] = x[i + 3] = 0.0f;
         }
     }
 };
@@ -144,7 +128,7 @@ __device__ __forceinline__ void load_held_gains(const norm_gradient_args &args,
                                                 float (&w)[C::kHolds ? C::kVectors : 1][C::kVec])
 {
     if constexpr (C::kHolds)
-        with_weight(args, [&](auto *weight) {
+        with_weight(args, args.weight, [&](auto *weight) {
 #pragma unroll
             for (int v = 0; v < C::kVectors; v++) {
                 int column = place.column(v);
@@ -202,57 +186,6 @@ static __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
     }
     if (C::kGroups > 1 && args.n_sums)
         add_groups<C>(args, all - place.group * args.n_sums * args.sum_pitch);
-}
-
-// Rows of any width, at any address, which wait in shared memory, or are read again for each of
-// their sums. What the columns' sums have of a vector is added at once.
-template <typename C>
-static __global__ void __launch_bounds__(C::kBlock)
-    any_norm_gradient_kernel(const __grid_constant__ struct norm_gradient_args args)
-{
-    using T = typename C::T;
-    extern __shared__ uint4 memory[];
-    __shared__ gradient_exchange<C> exchange;
-    let_next_start();
-    exchange.clear();
-    wait_for_previous();
-    const gradient_place<C> place;
-    uint4 *staged = args.n_stages ? memory : nullptr;
-    float *all = args.partial + blockIdx.x * args.n_sums * args.sum_pitch;
-    if (args.sums_in_shared)
-        all = reinterpret_cast<float *>(memory + args.n_stages * 2 * args.sum_pitch / C::kVec);
-    column_sums<C> sums{args, place, all};
-    for (int64_t turn = 0; place.row(turn) < args.n_rows; turn++) {
-        const int64_t at = place.row(turn);
-        const row_in_memory<C> row{args, at, place.lane, place.threads, staged};
-        if (staged && turn == 0) {
-            row.for_each_column([&](int64_t column) { row.fetch(at, column); });
-            end_stage();
-        }
-        wait_for_stage(1);
-        const T *residual = static_cast<const T *>(args.grad_residual);
-        T *to = static_cast<T *>(args.grad_x) + at * args.grad_x_pitch;
-        const row_factors of = find_factors<C>(row, row, exchange, (int)(turn % 2));
-        const bool is_last = place.row(turn + 1) >= args.n_rows;
-        if (args.scales && threadIdx.x == 0)
-            args.scales[at] = make_float4(of.mean, of.rest, of.s, 0.0f);
-        row.for_each([&](int, int64_t column, int n, auto &x, auto &g, auto &w) {
-            float made[C::kVec] = {};
-            if (residual)
-                unpack<T>(load_raw<C>(residual + at * args.grad_residual_pitch + column, n), made);
-            descend<C>(of, x, g, w, made);
-            store_row<C>(to + column, n, made);
-            sums.add(0, g, x);
-#pragma unroll
-            for (int s = 0; s < C::kSums; s++)
-                if (args.sum_place[s] >= 0)
-                    sums.put_down_vector(sums.some[s][0], args.sum_place[s], column, turn == 0,
-                                         is_last);
-            if (staged && !is_last)
-                row.fetch(place.row(turn + 1), column);
-        });
-        end_stage();
-    }
 }
 
 constexpr int kSumColumns = 32, kSumBatch = 8;
@@ -387,68 +320,111 @@ static enum roped_status launch_rows(struct norm_gradient_args args, struct rope
     return start_blocks(norm_gradient_kernel<C>, args, threads, n_blocks, bytes, queue, err);
 }
 
-// Whole warps that have a row of any width.
-static inline int64_t threads_of_any(int64_t vectors)
+// The sum of a row is that of so many threads, which follows from its width alone: whole warps, of
+// two or four vectors for each thread where norm_gradient_kernel has such rows, and else as many as
+// there may be, two shares for each where they are half as many.
+static inline int64_t shares_of(int64_t vectors, bool is_whole)
 {
-    return 32 * blocks_of(vectors, 32 * blocks_of(vectors, 1024));
-}
-// Blocks of them: a thread has one vector at a time.
-static inline int64_t any_at_once(int64_t vectors)
-{
-    return blocks_at_once(threads_of_any(vectors) / 2);
+    const int64_t least = vectors > 512 ? 64 : 32;
+    if (is_whole && vectors <= 2048)
+        return 32 * blocks_of(vectors, vectors <= 1024 ? 64 : 128);
+    return least * blocks_of(vectors, least * blocks_of(vectors, 1024));
 }
 
-template <typename C>
+// Rows of up to 256 vectors are read again if both tensors are no more than that: then L2 still has
+// them, and of grad_x as much as comes beside.
+constexpr int64_t kReadAgain = 18 << 20;
+
+// Is it less to read x and grad_y again for the columns' sums than to write partial ones and to
+// read those? Each row has a block of its own then. By traffic alone that would be so of 4 n_sums /
+// element_bytes rows for each block that there is at once. Narrow rows gain further, for partial
+// sums fill half of a sector with each store; those that two or three blocks of a multiprocessor
+// hold in registers gain less.
+static inline bool reads_again(const struct norm_gradient_args &args, int64_t vectors,
+                               int64_t at_once, int64_t element_bytes)
+{
+    const int64_t most = gradient_blocks(&args, INT64_MAX, at_once);
+    const int64_t turns = (vectors <= 512 ? 2 : 4) * args.n_sums / element_bytes;
+    if (args.n_rows == 1 || args.n_rows <= most || !args.n_sums)
+        return args.n_rows == 1 || args.n_rows <= most;
+    return vectors <= 256 ? 2 * args.n_rows * args.hidden * element_bytes <= kReadAgain
+                          : args.n_rows <= turns * most;
+}
+
+// Blocks of rows of any width: a thread has one vector at a time.
+static inline int64_t any_at_once(int64_t shares)
+{
+    return blocks_at_once(shares / 2);
+}
+
+static inline int64_t gain_bytes(const struct norm_gradient_args &args)
+{
+    const int64_t bytes = args.hidden * (args.weight_dtype == ROPED_F32 ? 4 : 2);
+    return args.weight && is_aligned(args.weight, 16) ? blocks_of(bytes, 16) * 16 : 0;
+}
+
+// What of so many bytes waits in shared memory: a row, and its gains. Returns bytes.
+static inline int64_t stage_row(struct norm_gradient_args *args, int64_t of_row, int64_t room,
+                                int64_t room_of_gains)
+{
+    const int64_t gains = gain_bytes(*args);
+    args->n_staged = of_row > room ? 0 : gains && of_row + gains <= room_of_gains ? 3 : 2;
+    return args->n_staged ? of_row + (args->n_staged == 3) * gains : 0;
+}
+
+// Rows of any width, at any address. Where columns' sums are more than the row, or there are few
+// rows, each has a block of its own, of half of the threads where there is room for another.
+template <typename T, bool kCentres, bool kRounds, bool kIsAligned>
 static enum roped_status launch_any(struct norm_gradient_args args, struct roped_queue *queue,
                                     struct roped_error *err)
 {
-    const int64_t vectors = args.sum_pitch / C::kVec, threads = threads_of_any(vectors);
-    const int64_t at_once = any_at_once(vectors);
+    using C = gradient_config<T, kCentres, kRounds, kIsAligned, 1024, 1, true>;
+    const int64_t vectors = args.sum_pitch / C::kVec;
+    const int64_t shares = shares_of(vectors, args.hidden == args.sum_pitch);
+    const int64_t of_row = 2 * (vectors + !kIsAligned) * 16, at_once = any_at_once(shares);
+    const int64_t of_sums = args.n_sums * args.sum_pitch * (int64_t)sizeof(float);
+    const bool is_many = args.n_rows > kMultiprocessors;
+    args.n_shares = (int32_t)shares;
+    if (args.n_rows <= 1 || !args.n_sums || args.hidden > kMostFloatSum ||
+        (vectors > 512 &&
+         (!kIsAligned || of_sums > of_row || reads_again(args, vectors, at_once, sizeof(T))))) {
+        const int64_t two = room_of_block<C>(2, queue), one = room_of_block<C>(1, queue);
+        const bool halves = is_many && of_row <= two && shares > 512 && shares % 64 == 0;
+        const int64_t bytes = stage_row(&args, of_row, one, is_many ? two : one);
+        return start_apart<C>(any_norm_gradient_kernel<C>, args, halves ? shares / 2 : shares,
+                              bytes, queue, err);
+    }
     const int64_t n_blocks = gradient_blocks(&args, args.n_rows, at_once);
-    if (n_blocks == 0 && args.n_rows > 0)
-        return roped_fail(err, ROPED_TOO_LARGE,
-                          "tensor 'x': %lld columns, expected at most %lld on this device",
-                          (long long)args.hidden,
-                          (long long)(ROPED_CUDA_SCRATCH_BYTES / sizeof(float) / args.n_sums));
-    const int64_t room = room_of_block<C>(at_once, queue), of_row = 2 * vectors * 16;
-    // Of single floats, to read columns again takes as long as partial sums do.
-    if constexpr (C::kAligned || sizeof(typename C::T) == 2)
-        if (vectors > 2048 && args.n_rows > 1 && args.n_rows == n_blocks && args.n_sums &&
-            args.hidden <= kMostFloatSum) {
-            args.n_stages = of_row <= room;
-            return start_apart<C>(any_norm_gradient_kernel<C>, args, threads,
-                                  args.n_stages * of_row, queue, err);
-        }
-    int64_t bytes = args.n_sums * args.sum_pitch * (int64_t)sizeof(float);
-    args.sums_in_shared = n_blocks < args.n_rows && bytes <= room;
-    bytes = args.sums_in_shared ? bytes : 0;
-    args.n_stages = bytes + of_row <= room;
-    return start_blocks(any_norm_gradient_kernel<C>, args, (int)threads, n_blocks,
-                        bytes + args.n_stages * of_row, queue, err);
-}
-
-// Has each row a block of its own that holds it in registers?
-static inline bool has_block_of_row(const struct norm_gradient_args &args, int64_t vectors,
-                                    int64_t at_once)
-{
-    return vectors <= 2048 &&
-           (args.n_rows == 1 || args.n_rows <= gradient_blocks(&args, args.n_rows, at_once));
+    const int64_t room = room_of_block<C>(at_once, queue);
+    args.sums_in_shared = n_blocks < args.n_rows && of_sums <= room;
+    const int64_t left = room - args.sums_in_shared * of_sums;
+    const int64_t bytes = stage_row(&args, of_row, left, left);
+    args.sums_behind = (int32_t)(bytes / 16);
+    return start_blocks(any_norm_gradient_kernel<C>, args, (int)shares, n_blocks,
+                        bytes + args.sums_in_shared * of_sums, queue, err);
 }
 
 template <typename T, bool kCentres, bool kRounds>
 static enum roped_status launch_aligned(const struct norm_gradient_args &args,
                                         struct roped_queue *queue, struct roped_error *err)
 {
-    const int64_t vectors = args.sum_pitch / kVecOf<T>;
-    const int64_t threads = 32 * blocks_of(vectors, vectors <= 1024 ? 64 : 128);
-    const bool shares_block = vectors <= 32 && args.n_rows > 1;
-    if (!shares_block && has_block_of_row(args, vectors, blocks_at_once(threads))) {
+    const int64_t vectors = args.sum_pitch / kVecOf<T>, threads = shares_of(vectors, true);
+    const bool shares_block = vectors <= 32 && args.n_rows > 1,
+               is_many = args.n_rows > kMultiprocessors;
+    if (vectors > 2048)
+        return launch_any<T, kCentres, kRounds, true>(args, queue, err);
+    if (!shares_block && reads_again(args, vectors, blocks_at_once(threads), sizeof(T))) {
+        if (!is_many && vectors > 32 && vectors <= 384)
+            return start_only<gradient_config<T, kCentres, kRounds, true, 512, 1, true>>(
+                args, 2 * threads, queue, err);
         if (vectors <= 64)
             return start_only<gradient_config<T, kCentres, kRounds, true, 32, 2, true>>(
                 args, threads, queue, err);
         if (vectors <= 256)
             return start_only<gradient_config<T, kCentres, kRounds, true, 128, 2, true>>(
                 args, threads, queue, err);
+        if (is_many && vectors > 512)
+            return launch_any<T, kCentres, kRounds, true>(args, queue, err);
         if (vectors <= 1024)
             return start_only<gradient_config<T, kCentres, kRounds, true, 512, 2, true>>(
                 args, threads, queue, err);
@@ -461,27 +437,21 @@ static enum roped_status launch_aligned(const struct norm_gradient_args &args,
         return launch_rows<gradient_config<T, kCentres, kRounds, true, 32, 1>>(args, queue, err);
     if (vectors <= 1024)
         return launch_rows<gradient_config<T, kCentres, kRounds, true, 512, 2>>(args, queue, err);
-    if (vectors <= 2048)
-        return launch_rows<gradient_config<T, kCentres, kRounds, true, 512, 4>>(args, queue, err);
-    if constexpr (sizeof(T) == 4)
-        if (vectors <= 4096)
-            return launch_rows<gradient_config<T, kCentres, kRounds, true, 1024, 4>>(args, queue,
-                                                                                     err);
-    return launch_any<gradient_config<T, kCentres, kRounds, true, 1024, 1>>(args, queue, err);
+    return launch_rows<gradient_config<T, kCentres, kRounds, true, 512, 4>>(args, queue, err);
 }
 
-// Rows that 16 bytes do not divide, or that begin anywhere. Where few of them are wide, packets
-// gain more than it takes to shift them; not of float32, which has half as many single elements.
+// Rows that 16 bytes do not divide, or that begin anywhere: a few are in registers.
 template <typename T, bool kCentres, bool kRounds>
 static enum roped_status launch_shifted(const struct norm_gradient_args &args,
                                         struct roped_queue *queue, struct roped_error *err)
 {
     const int64_t vectors = args.sum_pitch / kVecOf<T>;
+    const int64_t shares = shares_of(vectors, args.hidden == args.sum_pitch);
     if constexpr (sizeof(T) == 2)
-        if (vectors > 512 && has_block_of_row(args, vectors, any_at_once(vectors)))
+        if (vectors > 512 && vectors <= 2 * shares && args.n_rows <= kMultiprocessors)
             return start_only<gradient_config<T, kCentres, kRounds, false, 1024, 2, true>>(
-                args, threads_of_any(vectors), queue, err);
-    return launch_any<gradient_config<T, kCentres, kRounds, false, 1024, 1>>(args, queue, err);
+                args, shares, queue, err);
+    return launch_any<T, kCentres, kRounds, false>(args, queue, err);
 }
 
 template <typename T, bool kCentres, bool kRounds>

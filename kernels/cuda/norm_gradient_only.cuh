@@ -1,10 +1,10 @@
 // norm_gradient_only.cuh - gradients of norms whose rows each have a block of their own, which
-// holds it in registers; for norm_gradient.cuh.
+// holds it in registers or in shared memory; for norm_gradient.cuh.
 //
 // Such a kernel has neither a ring nor sums over rows: code that runs once is waited for. What the
-// columns' sums need of the rows is read again by a second kernel, from L2, unless there is one
-// row. Rows that 16 bytes do not divide, or that begin anywhere, are read and written by packets
-// that are shifted into place (device/shifted.cuh).
+// columns' sums need of the rows is read again by a second kernel, unless there is one row. Rows
+// that 16 bytes do not divide, or that begin anywhere, are read and written by packets that are
+// shifted into place (device/shifted.cuh).
 #pragma once
 
 #include "cuda/device/last_block.cuh"
@@ -35,6 +35,12 @@ struct shifted_row {
     }
 };
 
+// The last rows come first: columns_kernel begins with those that L2 still has.
+static __device__ __forceinline__ int64_t row_of_block(const norm_gradient_args &args)
+{
+    return args.first_row + (gridDim.x - 1 - blockIdx.x);
+}
+
 // The only row of a block, in registers. All of its loads begin at once, and those that the sums do
 // not need last. What no thread of a warp has is passed over: an instruction that is executed once
 // waits for its own code.
@@ -47,7 +53,7 @@ struct only_row {
     float w[C::kVectors][C::kVec];
 
     __device__ __forceinline__ explicit only_row(const norm_gradient_args &norm)
-        : args(norm), row(blockIdx.x)
+        : args(norm), row(row_of_block(norm))
     {
         const gradient_row<C> of(args, row);
         if constexpr (C::kAligned) {
@@ -63,15 +69,22 @@ struct only_row {
             of_x.finish(x);
             of_g.finish(g);
         }
-        with_weight(args, [&](auto *weight) {
+        with_weight(args, args.weight, [&](auto *weight) {
 #pragma unroll
             for (int v = 0; v < C::kVectors; v++)
                 load_gains<C>(args, weight, column(v), left(v), w[v]);
         });
     }
+    // With one vector for each thread the sum is that of half of the threads with two: the halves
+    // of a warp have the vectors of 16 of those, and a pair of warps has 32 of them in turn. What
+    // they add last there, a pair adds here.
     __device__ __forceinline__ int column(int v) const
     {
-        return (v * (int)blockDim.x + (int)threadIdx.x) * C::kVec;
+        const int thread = (int)threadIdx.x, threads = (int)blockDim.x;
+        if constexpr (C::kVectors > 1)
+            return (v * threads + thread) * C::kVec;
+        const int of_pair = thread % 16 * 2 + thread / 32 % 2, half = thread / 16 % 2;
+        return (half * threads / 2 + thread / 64 * 32 + of_pair) * C::kVec;
     }
     // Elements of the row from a vector on; none or less behind its end.
     __device__ __forceinline__ int left(int v) const
@@ -115,6 +128,14 @@ struct only_row {
     }
 };
 
+// For columns_kernel.
+static __device__ __forceinline__ void store_scale(const norm_gradient_args &args, int64_t row,
+                                                   const row_factors &of)
+{
+    if (args.scales && threadIdx.x == 0)
+        args.scales[row] = make_float4(of.mean, of.rest, of.s, 0.0f);
+}
+
 // A row for each block. What the columns' sums need of it is left for columns_kernel, unless it is
 // the only row.
 template <typename C>
@@ -132,10 +153,9 @@ static __global__ void __launch_bounds__(C::kBlock)
     uint4 before[C::kVectors] = {};
     if (residual && C::kAligned)
         row.load(residual + row.row * args.grad_residual_pitch, args.grad_residual_end, before);
-    const row_in_memory<C> again{args, row.row, (int)threadIdx.x, (int)blockDim.x, nullptr};
+    const row_in_memory<C> again{args, row.row, row.column(0) / C::kVec, (int)blockDim.x, nullptr};
     const row_factors of = find_factors<C>(row, again, exchange, 0);
-    if (args.scales && threadIdx.x == 0)
-        args.scales[row.row] = make_float4(of.mean, of.rest, of.s, 0.0f);
+    store_scale(args, row.row, of);
     if (residual && !C::kAligned) // there are no registers for it before
         row.load(residual + row.row * args.grad_residual_pitch, args.grad_residual_end, before);
     T *to = static_cast<T *>(args.grad_x) + row.row * args.grad_x_pitch;
@@ -144,16 +164,68 @@ static __global__ void __launch_bounds__(C::kBlock)
         unpack<T>(before[v], made);
         descend<C>(of, x, g, w, made);
         row.store(to, v, made);
-        if (args.scales)
-            return;
-        if (C::kCentres && args.sum_place[C::kSums - 1] >= 0)
-            store_sums<C>(args, args.sum_place[C::kSums - 1], column, n, g);
-#pragma unroll
-        for (int i = 0; i < C::kVec; i++)
-            x[i] *= g[i];
-        if (args.sum_place[0] >= 0)
-            store_sums<C>(args, args.sum_place[0], column, n, x);
+        if (!args.scales)
+            store_products<C>(args, column, n, x, g);
     });
+}
+
+// The same of rows of any width, at any address: a vector of a thread at a time. A row waits in
+// shared memory, or is read again for each sum. Of a block of several rows, the columns' sums are
+// added in memory: a thread has the same columns of each.
+template <typename C>
+static __global__ void __launch_bounds__(C::kBlock)
+    any_norm_gradient_kernel(const __grid_constant__ struct norm_gradient_args args)
+{
+    using T = typename C::T;
+    extern __shared__ uint4 memory[]; // the row, then sums
+    __shared__ gradient_exchange<C> exchange;
+    let_next_start();
+    wait_for_previous();
+    const T *residual = static_cast<const T *>(args.grad_residual);
+    float *all = args.partial + blockIdx.x * args.n_sums * args.sum_pitch;
+    if (args.sums_in_shared)
+        all = reinterpret_cast<float *>(memory + args.sums_behind);
+    int64_t next = row_of_block(args);
+    for (int turn = 0; turn == 0 || (!args.scales && next < args.n_rows); turn++) {
+        const row_in_memory<C> row{args, next, (int)threadIdx.x, (int)blockDim.x,
+                                   args.n_staged ? memory : nullptr};
+        next += gridDim.x;
+        const bool is_last = next >= args.n_rows;
+        const bool comes_next = C::kAligned && args.n_staged && !args.scales && !is_last;
+        if (C::kAligned && turn > 0) {
+            wait_for_stage(1); // a thread reads what it has copied
+        } else if (args.n_staged) {
+            if (turn > 0)
+                __syncthreads(); // nobody needs the row before
+            row.fetch();
+        }
+        const row_factors of = find_factors<C>(row, row, exchange, turn % 2);
+        store_scale(args, row.row, of);
+        T *to = static_cast<T *>(args.grad_x) + row.row * args.grad_x_pitch;
+        row.for_each([&](int, int64_t column, int n, auto &x, auto &g, auto &w) {
+            float made[C::kVec] = {};
+            if (residual)
+                unpack<T>(load_any<C>(residual + row.row * args.grad_residual_pitch + column, n,
+                                      args.grad_residual_end),
+                          made);
+            descend<C>(of, x, g, w, made);
+            put_vector<T, C::kAligned>(to + column, blockDim.x, threadIdx.x,
+                                       C::kAligned ? n : args.hidden - column, made);
+            if (comes_next)
+                row.fetch_vector(next, column);
+            if (args.scales || n <= 0)
+                return;
+            if (C::kCentres && args.sum_place[C::kSums - 1] >= 0)
+                put_down_vector<C>(args, all, g, args.sum_place[C::kSums - 1], column, turn == 0,
+                                   is_last);
+#pragma unroll
+            for (int i = 0; i < C::kVec; i++)
+                x[i] *= g[i];
+            if (args.sum_place[0] >= 0)
+                put_down_vector<C>(args, all, x, args.sum_place[0], column, turn == 0, is_last);
+        });
+        end_stage();
+    }
 }
 
 // ------------------------------------------------------------------------------------ columns
@@ -180,10 +252,10 @@ __device__ __forceinline__ void add_to_columns(const uint4 &x, const uint4 &g, c
     }
 }
 
-// Vectors of some rows, at a column; the first one where there are no more.
+// Vectors of some rows of a segment, at a column; the first one where there are no more.
 template <typename C>
-__device__ __forceinline__ void load_columns(const norm_gradient_args &args, int row, int end,
-                                             int column, uint4 (&x)[kRowBatch],
+__device__ __forceinline__ void load_columns(const norm_gradient_args &args, int64_t begin, int row,
+                                             int n_rows, int column, uint4 (&x)[kRowBatch],
                                              uint4 (&g)[kRowBatch], uint4 (&scale)[kRowBatch])
 {
     constexpr int kSize = (int)sizeof(typename C::T);
@@ -191,7 +263,7 @@ __device__ __forceinline__ void load_columns(const norm_gradient_args &args, int
     shifted_vector<kSize> of_x[kRowBatch], of_g[kRowBatch];
 #pragma unroll
     for (int i = 0; i < kRowBatch; i++) {
-        const int at = row + i * kRowLanes < end ? row + i * kRowLanes : row;
+        const int64_t at = begin + (row + i * kRowLanes < n_rows ? row + i * kRowLanes : row);
         const gradient_row<C> of(args, at);
         if constexpr (C::kAligned) {
             x[i] = load_raw<C>(of.x + column, n);
@@ -229,10 +301,10 @@ static __device__ __forceinline__ float add_segments(const float *partial, int n
 
 // The columns' sums of rows that are read again: less than to write what each row has of them, and
 // to read that. Threads are kColumnLanes x kRowLanes; one takes every kRowLanes-th row of its
-// block's segment, which is blockIdx.y. kCuts: there may be several, whose instructions a call of
-// few rows would wait for.
+// block's segment. kCuts: there are several, of which this launch has those from first_segment on.
+// A call of few rows would wait for their instructions.
 template <typename C, bool kCuts>
-static __global__ void __launch_bounds__(kColumnLanes *kRowLanes)
+static __global__ void __launch_bounds__(kColumnLanes *kRowLanes, 2)
     columns_kernel(const __grid_constant__ struct norm_gradient_args args)
 {
     constexpr int kWarps = kColumnLanes * kRowLanes / 32, kOfBlock = kColumnLanes * C::kVec;
@@ -241,16 +313,17 @@ static __global__ void __launch_bounds__(kColumnLanes *kRowLanes)
     let_next_start();
     const int lane = threadIdx.x % kColumnLanes, first = threadIdx.x / kColumnLanes;
     const int column = ((int)blockIdx.x * kColumnLanes + lane) * C::kVec;
-    const int begin = kCuts ? (int)blockIdx.y * args.rows_of_segment : 0;
-    const int end = kCuts ? min((int)args.n_rows, begin + args.rows_of_segment) : (int)args.n_rows;
+    const int segment = kCuts ? args.first_segment + (int)blockIdx.y : 0;
+    const int64_t begin = kCuts ? segment * args.rows_of_segment : 0;
+    const int n_rows = (int)(kCuts ? min(args.n_rows - begin, args.rows_of_segment) : args.n_rows);
     float sums[C::kSums][C::kVec] = {};
     wait_for_previous();
-    for (int row = begin + first; row < end; row += kRowLanes * kRowBatch) {
+    for (int row = first; row < n_rows; row += kRowLanes * kRowBatch) {
         uint4 x[kRowBatch], g[kRowBatch], scale[kRowBatch];
-        load_columns<C>(args, row, end, column, x, g, scale);
+        load_columns<C>(args, begin, row, n_rows, column, x, g, scale);
 #pragma unroll
         for (int i = 0; i < kRowBatch; i++)
-            if (row + i * kRowLanes < end)
+            if (row + i * kRowLanes < n_rows)
                 add_to_columns<C>(x[i], g[i], scale[i], sums);
     }
 #pragma unroll
@@ -276,13 +349,14 @@ static __global__ void __launch_bounds__(kColumnLanes *kRowLanes)
         for (int i = 0; i < kWarps; i++)
             sum += (double)shared[s][i][at];
     if constexpr (kCuts) {
-        float *partial = args.partial + blockIdx.x * gridDim.y * kOfSegment + threadIdx.x;
+        float *partial =
+            args.partial + (int64_t)blockIdx.x * args.n_partial * kOfSegment + threadIdx.x;
         if (has_sum)
-            partial[blockIdx.y * kOfSegment] = (float)sum;
-        if (!comes_last(args.counter + blockIdx.x, gridDim.y))
+            partial[segment * kOfSegment] = (float)sum;
+        if (!comes_last(args.counter + blockIdx.x, args.n_partial))
             return;
         if (has_sum)
-            sum = add_segments(partial, gridDim.y, kOfSegment);
+            sum = add_segments(partial, args.n_partial, kOfSegment);
     }
     if (has_sum)
         store_as(args.sum_dtype, args.sum_to[args.sum_place[s]], result, (float)sum);
@@ -290,26 +364,35 @@ static __global__ void __launch_bounds__(kColumnLanes *kRowLanes)
 
 // ------------------------------------------------------------------------------------ launch
 
-// The columns' sums. Where a thread would take more than two batches of rows, there is room for
-// more blocks: each takes a segment of the rows, and the last one adds what they have.
-template <typename C>
-static enum roped_status start_columns(struct norm_gradient_args args, struct roped_queue *queue,
-                                       struct roped_error *err)
+// Rows of a launch: as many as the room for what is left of them, 16 bytes, has.
+constexpr int64_t kMostRows = (ROPED_CUDA_SCRATCH_BYTES - (4 << 20)) / (int64_t)sizeof(float4);
+
+// How columns are cut. Where a thread would take more than two batches of rows, there is room for
+// more blocks: each takes a segment of the rows, and the last one adds what they have. Columns that
+// fill the device without that are cut so that no part of it waits for the last blocks.
+static inline void cut_columns(struct norm_gradient_args *args, int64_t n_blocks)
 {
     constexpr int64_t kBatch = kRowLanes * kRowBatch;
-    const int64_t n_blocks = blocks_of(args.sum_pitch, kColumnLanes * C::kVec);
-    const int64_t most = 2 * kMultiprocessors / n_blocks;
-    const int64_t batches = args.n_rows ? blocks_of(args.n_rows, kBatch) : 1;
-    const int64_t n = batches <= 2 || most <= 1 ? 1 : batches < most ? batches : most;
-    const int64_t of_segment = blocks_of(batches, n);
-    args.rows_of_segment = (int32_t)(of_segment * kBatch);
-    const int64_t segments = blocks_of(batches, of_segment);
-    return start(queue, segments > 1 ? columns_kernel<C, true> : columns_kernel<C, false>,
-                 dim3(kColumnLanes * kRowLanes), n_blocks, dim3(1, (unsigned)segments), args, err);
+    const int64_t n_rows = args->n_rows, batches = blocks_of(n_rows, kBatch);
+    const int64_t most = 8 * kMultiprocessors / n_blocks, least = blocks_of(n_rows, kMostRows);
+    int64_t n = batches <= 2 || most <= 1 ? 1 : batches < most ? batches : most;
+    n = n < least ? least : n;
+    args->rows_of_segment = batches ? blocks_of(batches, n) * kBatch : kBatch;
+    args->n_partial = n_rows ? (int32_t)blocks_of(n_rows, args->rows_of_segment) : 1;
 }
 
-// A block of so many threads for each row, which adds nothing to sums unless it is the only one,
-// and what adds up the columns.
+// A block of so many threads for each row, which adds nothing to sums unless it is the only one.
+static inline enum roped_status start_rows(kernel_fn<struct norm_gradient_args> *kernel,
+                                           const struct norm_gradient_args &args, int64_t n_rows,
+                                           int64_t threads, int64_t shared_bytes,
+                                           struct roped_queue *queue, struct roped_error *err)
+{
+    return n_rows <= 0 ? ROPED_OK
+                       : start(queue, kernel, dim3((unsigned)threads), n_rows, dim3(1), args, err,
+                               shared_bytes);
+}
+
+// The same, and what adds up the columns: of as many segments at once as there is room for.
 template <typename C>
 static enum roped_status start_apart(kernel_fn<struct norm_gradient_args> *kernel,
                                      struct norm_gradient_args args, int64_t threads,
@@ -318,24 +401,32 @@ static enum roped_status start_apart(kernel_fn<struct norm_gradient_args> *kerne
 {
     using Columns =
         gradient_config<typename C::T, C::kCentres, C::kRounds, C::kAligned, 32, 1, true>;
-    const bool reads_again = args.n_sums && args.n_rows != 1;
-    enum roped_status status = ROPED_OK;
-    struct norm_gradient_args of_rows = args;
-    if (reads_again) {
-        // room for the segments' sums: at most 2 kMultiprocessors blocks have any
-        const int64_t scales = args.n_rows * (int64_t)sizeof *args.scales;
-        const int64_t sums = 2 * kMultiprocessors * kColumnLanes * C::kVec * C::kSums * 4;
-        float *room;
-        status = roped_cuda_scratch(queue, scales + sums, 2 * kMultiprocessors, &room,
-                                    &args.counter, err);
-        args.scales = of_rows.scales = reinterpret_cast<float4 *>(room);
-        args.partial = room + args.n_rows * 4;
-        of_rows.sum_place[0] = of_rows.sum_place[1] = -1;
+    if (!args.n_sums || args.n_rows == 1)
+        return start_rows(kernel, args, args.n_rows, threads, shared_bytes, queue, err);
+    const int64_t n_blocks = blocks_of(args.sum_pitch, kColumnLanes * C::kVec);
+    cut_columns(&args, n_blocks);
+    const bool is_cut = args.n_partial > 1;
+    const int64_t of_launch = kMostRows / args.rows_of_segment, n_segments = args.n_partial;
+    const int64_t n_scales = args.n_rows < kMostRows ? args.n_rows : kMostRows;
+    const int64_t n_sums = is_cut * n_segments * n_blocks * kColumnLanes * C::kVec * C::kSums;
+    float *room;
+    enum roped_status status = roped_cuda_scratch(queue, (4 * n_scales + n_sums) * 4,
+                                                  is_cut * n_blocks, &room, &args.counter, err);
+    args.partial = room + 4 * n_scales;
+    for (int64_t i = 0; !status && i < n_segments; i += of_launch) {
+        const int64_t n = n_segments - i < of_launch ? n_segments - i : of_launch;
+        args.first_segment = (int32_t)i;
+        args.first_row = i * args.rows_of_segment;
+        args.scales = reinterpret_cast<float4 *>(room) - args.first_row;
+        const int64_t left = args.n_rows - args.first_row, whole = n * args.rows_of_segment;
+        status = start_rows(kernel, args, left < whole ? left : whole, threads, shared_bytes, queue,
+                            err);
+        if (!status)
+            status = start(
+                queue, is_cut ? columns_kernel<Columns, true> : columns_kernel<Columns, false>,
+                dim3(kColumnLanes * kRowLanes), n_blocks, dim3(1, (unsigned)n), args, err);
     }
-    if (!status && args.n_rows > 0)
-        status = start(queue, kernel, dim3((unsigned)threads), args.n_rows, dim3(1), of_rows, err,
-                       shared_bytes);
-    return status || !reads_again ? status : start_columns<Columns>(args, queue, err);
+    return status;
 }
 
 template <typename C>

@@ -8,6 +8,7 @@
 // where a norm that is not centred has neither mean.
 #pragma once
 
+#include "cuda/device/shifted.cuh"
 #include "cuda/device/stage.cuh"
 #include "cuda/device/stream.cuh"
 #include "cuda/device/vector.cuh"
@@ -20,7 +21,7 @@ struct norm_gradient_args {
     const void *grad_y, *x, *weight, *grad_residual; // weight, grad_residual: or NULL
     void *grad_x;
     float *partial;    // [blocks][n_sums][sum_pitch], or NULL: one block has all rows
-    float4 *scales;    // [n_rows], what columns_kernel needs of each: mean, rest, s; or NULL
+    float4 *scales;    // of a row what columns_kernel needs: mean, rest, s; or NULL
     uint32_t *counter; // of columns_kernel's blocks
     void *sum_to[2];
     int64_t n_rows, hidden, sum_pitch;
@@ -30,10 +31,14 @@ struct norm_gradient_args {
     int32_t sum_dtype;
     int32_t sum_place[2]; // of grad_weight and grad_bias among the sums, or -1
     int32_t n_sums, n_partial;
-    int32_t n_stages;        // rows that are on their way to shared memory
-    int32_t sums_in_shared;  // bool
-    int32_t keeps;           // bool: lines that are read leave L2 last (device/vector.cuh)
-    int32_t rows_of_segment; // of columns_kernel's blocks
+    int32_t n_stages;       // rows that are on their way to shared memory
+    int32_t n_staged;       // tensors of which a row waits there: x and grad_y, then weight
+    int32_t n_shares;       // whose sum a row's is: as many as its threads, or twice as many
+    int32_t sums_in_shared; // bool
+    int32_t sums_behind;    // so many packets of a row, in any_norm_gradient_kernel
+    int32_t keeps;          // bool: lines that are read leave L2 last (device/vector.cuh)
+    int32_t first_segment;  // of columns_kernel's blocks
+    int64_t first_row, rows_of_segment;
     const char *x_end, *grad_y_end, *grad_residual_end; // device/shifted.cuh
 };
 
@@ -43,7 +48,8 @@ constexpr int kDtypeOf = std::is_same<T, float>::value    ? ROPED_F32
                                                           : ROPED_BF16;
 
 // Threads of a row, or where kGroups is 1 at most so many, and the vectors of each. A block of
-// narrow rows has several; kIsAlone: each row has a block of its own.
+// narrow rows has several; kIsAlone: each row has a block of its own. kIsAny: of one row of any
+// width, a vector at a time.
 template <typename Element, bool kIsCentred, bool kDoesRound, bool kIsAligned, int kOfRow,
           int kOfThread, bool kIsAlone = false>
 struct gradient_config {
@@ -53,6 +59,7 @@ struct gradient_config {
     static constexpr int kSums = kCentres ? 2 : 1;
     static constexpr int kGroups = kIsAlone || kThreads > 32 ? 1 : 256 / kThreads;
     static constexpr int kBlock = kThreads * kGroups;
+    static constexpr bool kIsAny = kThreads == 1024 && kVectors == 1;
     static constexpr int kMinBlocks = kGroups == 1 ? 1 : kCentres ? 2 : 3;
     static constexpr bool kHolds = kVectors <= 2; // rows and gains, in registers
     static constexpr int kWarps = kThreads > 32 ? kThreads / 32 : 1;
@@ -67,55 +74,52 @@ __device__ __forceinline__ float rounded(float x)
     return C::kRounds ? element<T>::to_float(element<T>::from_float(x)) : x;
 }
 
-// n elements of a row, zeros behind them.
+// A whole vector of a row, or zeros.
 template <typename C>
 __device__ __forceinline__ uint4 load_raw(const typename C::T *from, int n)
 {
-    using T = typename C::T;
-    uint4 raw = make_uint4(0, 0, 0, 0);
-    if constexpr (C::kAligned) {
-        if (n > 0)
-            raw = load_16(from);
-    } else {
-        float x[C::kVec];
-#pragma unroll
-        for (int i = 0; i < C::kVec; i++)
-            x[i] = i < n ? element<T>::to_float(from[i]) : 0.0f;
-        raw = pack<T>(x); // the same values
-    }
-    return raw;
+    return n > 0 ? load_16(from) : make_uint4(0, 0, 0, 0);
 }
 
 template <typename C>
 __device__ __forceinline__ void store_row(typename C::T *to, int n, const float (&x)[C::kVec])
 {
-    using T = typename C::T;
-    if constexpr (C::kAligned) {
-        if (n > 0)
-            store_floats<T>(to, x);
-    } else {
-#pragma unroll
-        for (int i = 0; i < C::kVec; i++)
-            if (i < n)
-                to[i] = element<T>::from_float(x[i]);
-    }
+    if (n > 0)
+        store_floats<typename C::T>(to, x);
 }
 
-// Weights of type W. Without a branch between the loads of vectors, which then share one wait.
-template <typename C, typename W>
+// n elements at any address, of a tensor whose packets end there; zeros behind them.
+template <typename C>
+__device__ __forceinline__ uint4 load_any(const typename C::T *from, int n, const char *end)
+{
+    using T = typename C::T;
+    if constexpr (C::kAligned)
+        return load_raw<C>(from, n);
+    shifted_vector<(int)sizeof(T)> vector;
+    vector.start(from, n * (int)sizeof(T), end);
+    return vector.finish();
+}
+
+// Weights of type W, in global memory or anywhere. Without a branch between the loads of vectors,
+// which then share one wait.
+template <typename C, bool kIsGlobal, typename W>
 __device__ __forceinline__ void gains_of(const W *from, float bias, int n, float (&w)[C::kVec])
 {
     constexpr int kVec = C::kVec;
-    if constexpr (C::kAligned) {
+    if (C::kAligned || (n >= kVec && (uintptr_t)from % 16 == 0)) {
         constexpr int kOfLoad = kVecOf<W> < kVec ? kVecOf<W> : kVec;
 #pragma unroll
         for (int i = 0; i < kVec; i += kOfLoad) {
             float some[kOfLoad] = {};
             if (n > 0) {
                 if constexpr (kOfLoad == kVecOf<W>)
-                    unpack<W>(load_16(from + i), some);
+                    unpack<W>(kIsGlobal ? load_16(from + i)
+                                        : *reinterpret_cast<const uint4 *>(from + i),
+                              some);
                 else
-                    unpack<W>(load_8(from + i), some);
+                    unpack<W>(kIsGlobal ? load_8(from + i)
+                                        : *reinterpret_cast<const uint2 *>(from + i),
+                              some);
             }
 #pragma unroll
             for (int j = 0; j < kOfLoad; j++)
@@ -128,24 +132,25 @@ __device__ __forceinline__ void gains_of(const W *from, float bias, int n, float
     }
 }
 
-// function(W{}, weights of it), or of float and NULL where there are none.
+// function(weights), of their type, or of float and NULL where there are none.
 template <typename F>
-__device__ __forceinline__ void with_weight(const norm_gradient_args &args, const F &function)
+__device__ __forceinline__ void with_weight(const norm_gradient_args &args, const void *weight,
+                                            const F &function)
 {
     if (args.weight_dtype == ROPED_F16)
-        function(static_cast<const __half *>(args.weight));
+        function(static_cast<const __half *>(weight));
     else if (args.weight_dtype == ROPED_BF16)
-        function(static_cast<const __nv_bfloat16 *>(args.weight));
+        function(static_cast<const __nv_bfloat16 *>(weight));
     else
-        function(static_cast<const float *>(args.weight));
+        function(static_cast<const float *>(weight));
 }
 
-template <typename C, typename W>
+template <typename C, bool kIsGlobal = true, typename W>
 __device__ __forceinline__ void load_gains(const norm_gradient_args &args, const W *weight,
                                            int64_t column, int n, float (&w)[C::kVec])
 {
     if (weight) {
-        gains_of<C>(weight + column, args.weight_bias, n, w);
+        gains_of<C, kIsGlobal>(weight + column, args.weight_bias, n, w);
     } else {
 #pragma unroll
         for (int i = 0; i < C::kVec; i++)
@@ -165,19 +170,13 @@ __device__ __forceinline__ void store_as(int dtype, void *to, int64_t i, float x
         static_cast<float *>(to)[i] = x;
 }
 
-// What a block leaves of a sum: the result, or one of the partial ones.
+// A vector of a column's sum, where one block has all of it.
 template <typename C>
-__device__ __forceinline__ void store_sums(const norm_gradient_args &args, int place,
-                                           int64_t column, int n, const float (&x)[C::kVec])
+__device__ __forceinline__ void store_result(const norm_gradient_args &args, int place,
+                                             int64_t column, int n, const float (&x)[C::kVec])
 {
     using T = typename C::T;
-    if (args.partial) {
-        int64_t at = ((int64_t)blockIdx.x * args.n_sums + place) * args.sum_pitch + column;
-#pragma unroll
-        for (int i = 0; i < C::kVec; i += 4)
-            *reinterpret_cast<float4 *>(args.partial + at + i) =
-                make_float4(x[i], x[i + 1], x[i + 2], x[i + 3]);
-    } else if (C::kAligned && args.sum_dtype == kDtypeOf<T>) {
+    if (C::kAligned && args.sum_dtype == kDtypeOf<T>) {
         store_floats<T>(static_cast<T *>(args.sum_to[place]) + column, x);
     } else {
 #pragma unroll
@@ -185,6 +184,56 @@ __device__ __forceinline__ void store_sums(const norm_gradient_args &args, int p
             if (i < n)
                 store_as(args.sum_dtype, args.sum_to[place], column + i, x[i]);
     }
+}
+
+// What a block leaves of it: that, or one of the partial sums.
+template <typename C>
+__device__ __forceinline__ void store_sums(const norm_gradient_args &args, int place,
+                                           int64_t column, int n, const float (&x)[C::kVec])
+{
+    if (!args.partial) {
+        store_result<C>(args, place, column, n, x);
+        return;
+    }
+    int64_t at = ((int64_t)blockIdx.x * args.n_sums + place) * args.sum_pitch + column;
+#pragma unroll
+    for (int i = 0; i < C::kVec; i += 4)
+        *reinterpret_cast<float4 *>(args.partial + at + i) =
+            make_float4(x[i], x[i + 1], x[i + 2], x[i + 3]);
+}
+
+// A vector of a column's sum, added to what a block has in memory, or the last one.
+template <typename C>
+__device__ __forceinline__ void put_down_vector(const norm_gradient_args &args, float *all,
+                                                float (&x)[C::kVec], int sum, int64_t column,
+                                                bool is_first, bool is_result)
+{
+    float4 *at = reinterpret_cast<float4 *>(all + sum * args.sum_pitch + column);
+#pragma unroll
+    for (int i = 0; i < C::kVec && !is_first; i += 4) {
+        float4 before = at[i / 4];
+        x[i] += before.x, x[i + 1] += before.y, x[i + 2] += before.z, x[i + 3] += before.w;
+    }
+    if (is_result)
+        store_sums<C>(args, sum, column, (int)min(args.hidden - column, (int64_t)C::kVec), x);
+#pragma unroll
+    for (int i = 0; i < C::kVec && !is_result; i += 4)
+        at[i / 4] = make_float4(x[i], x[i + 1], x[i + 2], x[i + 3]);
+}
+
+// The columns' sums of an only row: x has the normalised values.
+template <typename C>
+__device__ __forceinline__ void store_products(const norm_gradient_args &args, int64_t column,
+                                               int n, float (&x)[C::kVec],
+                                               const float (&g)[C::kVec])
+{
+    if (C::kCentres && args.sum_place[C::kSums - 1] >= 0)
+        store_result<C>(args, args.sum_place[C::kSums - 1], column, n, g);
+#pragma unroll
+    for (int i = 0; i < C::kVec; i++)
+        x[i] *= g[i];
+    if (args.sum_place[0] >= 0)
+        store_result<C>(args, args.sum_place[0], column, n, x);
 }
 
 // ------------------------------------------------------------------------------------ rows
@@ -244,7 +293,7 @@ struct row_ring {
     }
     __device__ __forceinline__ void copy(uint4 *to, const typename C::T *from, int n) const
     {
-        copy_16<(C::kThreads < 1024)>(to, from, n > 0, policy);
+        copy_16<true>(to, from, n > 0, policy);
     }
     __device__ __forceinline__ void fetch(int64_t row, int stage) const
     {
@@ -315,7 +364,7 @@ struct row_in_hand {
                 float gain[C::kVec];
                 uint4 raw_x, raw_g;
                 load(v, raw_x, raw_g);
-                with_weight(ring.args, [&](auto *weight) {
+                with_weight(ring.args, ring.args.weight, [&](auto *weight) {
                     load_gains<C>(ring.args, weight, column, n, gain);
                 });
                 unpack<typename C::T>(raw_x, of_x);
@@ -326,63 +375,89 @@ struct row_in_hand {
     }
 };
 
-// The same of a row of any width: in memory, or in shared memory, each vector of x and of grad_y
-// where the thread that uses it has put it.
+// The same of a row of any width, at any address: in memory, or in shared memory, in the packets of
+// 16 bytes that cover it.
 template <typename C>
 struct row_in_memory {
+    using T = typename C::T;
+    static constexpr int kSize = (int)sizeof(T);
     const norm_gradient_args &args;
     int64_t row;
     int lane, threads;
-    uint4 *staged; // x, then grad_y, or NULL
+    uint4 *staged; // packets of x, of grad_y, and of weight; or NULL
 
-    __device__ __forceinline__ uint4 *slot_of(int64_t column) const
+    // The vectors that a thread would have if there were as many as shares.
+    __device__ __forceinline__ row_in_memory share(int i) const
     {
-        return staged + column / C::kVec;
+        return {args, row, i, args.n_shares, staged};
     }
-    __device__ __forceinline__ int64_t to_grad_y() const
+    __device__ __forceinline__ int n_packets() const
     {
-        return args.sum_pitch / C::kVec;
+        return (int)args.sum_pitch / C::kVec + (C::kAligned ? 0 : 1);
+    }
+    // Of so many bytes, all packets that have any, and so many in all. Behind the row are zeros.
+    __device__ __forceinline__ void fetch(uint4 *to, const void *from, int bytes, int packets) const
+    {
+        const int off = C::kAligned ? 0 : (int)((uintptr_t)from & 15);
+        const char *first = static_cast<const char *>(from) - off;
+#pragma unroll 1
+        for (int i = lane; i < packets; i += threads)
+            copy_bytes(to + i, first + i * 16, off + bytes - i * 16);
+    }
+    // Once for a block.
+    __device__ __forceinline__ void fetch() const
+    {
+        const gradient_row<C> of(args, row);
+        const int packets = n_packets(), hidden = (int)args.hidden;
+        fetch(staged, of.x, hidden * kSize, packets);
+        fetch(staged + packets, of.g, hidden * kSize, packets);
+        if (args.n_staged == 3) {
+            const int bytes = hidden * (args.weight_dtype == ROPED_F32 ? 4 : 2);
+            fetch(staged + 2 * packets, args.weight, bytes, (bytes + 15) / 16);
+        }
+        end_stage();
+        wait_for_stage(1);
+        __syncthreads();
     }
     // A vector of another row, in whose place this one's is no longer needed.
-    __device__ __forceinline__ void fetch(int64_t from_row, int64_t column) const
+    __device__ __forceinline__ void fetch_vector(int64_t from_row, int64_t column) const
     {
         const gradient_row<C> of(args, from_row);
-        const int n = counted<C>(args, from_row, column);
-        uint4 *x = slot_of(column), *g = x + to_grad_y();
-        if constexpr (C::kAligned) {
-            copy_16<false>(x, of.x + column, n > 0, 0);
-            copy_16<false>(g, of.g + column, n > 0, 0);
-        } else {
-            *x = load_raw<C>(of.x + column, n);
-            *g = load_raw<C>(of.g + column, n);
-        }
+        uint4 *at = staged + (int)column / C::kVec;
+        copy_16<false>(at, of.x + column, true, 0);
+        copy_16<false>(at + n_packets(), of.g + column, true, 0);
     }
-    template <typename F>
-    __device__ __forceinline__ void for_each_column(const F &f) const
+    __device__ __forceinline__ uint4 load(int which, const T *of_row, const char *end,
+                                          int64_t column, int n) const
     {
-#pragma unroll 1
-        for (int64_t column = lane * C::kVec; column < args.hidden; column += threads * C::kVec)
-            f(column);
+        if (!staged)
+            return load_any<C>(of_row + column, n, end);
+        const uint4 *at = staged + which * n_packets() + (int)column / C::kVec;
+        if constexpr (C::kAligned)
+            return at[0];
+        return n > 0 ? shift_packets<kSize>(at[0], at[1], (int)((uintptr_t)of_row & 15))
+                     : make_uint4(0, 0, 0, 0);
     }
+    // All lanes of a warp take part, as long as one has a vector.
     template <typename F>
     __device__ __forceinline__ void for_each(const F &f) const
     {
         const gradient_row<C> of(args, row);
-        for_each_column([&](int64_t column) {
+        const void *gains = args.weight;
+        if (staged && args.n_staged == 3)
+            gains = staged + 2 * n_packets();
+        const int64_t end = args.hidden + (C::kAligned ? 0 : lane % 32 * C::kVec);
+#pragma unroll 1
+        for (int64_t column = lane * C::kVec; column < end; column += threads * C::kVec) {
             float x[C::kVec], g[C::kVec], w[C::kVec];
             const int n = counted<C>(args, row, column);
-            uint4 raw_x, raw_g;
-            if (staged) {
-                raw_x = *slot_of(column);
-                raw_g = slot_of(column)[to_grad_y()];
-            } else {
-                raw_x = load_raw<C>(of.x + column, n);
-                raw_g = load_raw<C>(of.g + column, n);
-            }
-            with_weight(args, [&](auto *weight) { load_gains<C>(args, weight, column, n, w); });
-            unpack<typename C::T>(raw_x, x);
-            unpack<typename C::T>(raw_g, g);
+            const uint4 raw_x = load(0, of.x, args.x_end, column, n);
+            const uint4 raw_g = load(1, of.g, args.grad_y_end, column, n);
+            with_weight(args, gains,
+                        [&](auto *weight) { load_gains<C, false>(args, weight, column, n, w); });
+            unpack<T>(raw_x, x);
+            unpack<T>(raw_g, g);
             f(0, column, n, x, g, w);
-        });
+        }
     }
 };

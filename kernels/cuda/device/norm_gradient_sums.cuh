@@ -161,6 +161,25 @@ __device__ __forceinline__ Sum sum_over_row(const Sum &share, Sum *shared)
         return sum_in_group<C::kThreads>(share, shared);
 }
 
+// The same of what share_of(row) says of a thread's vectors, or of each of its two shares.
+template <typename C, typename Sum, typename Row, typename F>
+__device__ __forceinline__ Sum sum_of_row(const Row &row, Sum *shared, const F &share_of)
+{
+    if constexpr (!C::kIsAny) {
+        return sum_over_row<C>(share_of(row), shared);
+    } else {
+        const int n_shares = row.args.n_shares;
+        Sum share[2] = {};
+#pragma unroll 1
+        for (int i = row.lane; i < n_shares; i += row.threads) {
+            share[0] = share[1];
+            share[1] = share_of(row.share(i));
+        }
+        return n_shares > row.threads ? sum_in_group(share, shared, row.threads)
+                                      : sum_in_group(share[1], shared, row.threads);
+    }
+}
+
 template <typename C, typename Acc, typename Row>
 __device__ __forceinline__ gradient_sums<C, Acc>
 sums_of(const norm_gradient_args &args, const Row &row, gradient_exchange<C> &shared, int parity,
@@ -168,11 +187,13 @@ sums_of(const norm_gradient_args &args, const Row &row, gradient_exchange<C> &sh
 {
     mean = 0.0f;
     if constexpr (C::kCentres) {
-        Acc sum = sum_over_row<C>(share_of_x<C, Acc>(row), shared.of_x(Acc(), parity));
+        const Acc sum = sum_of_row<C>(row, shared.of_x(Acc(), parity),
+                                      [](const auto &part) { return share_of_x<C, Acc>(part); });
         mean = (float)(sum * (sizeof(Acc) == 8 ? (Acc)(1.0 / (double)args.hidden)
                                                : (Acc)args.inverse_hidden));
     }
-    return sum_over_row<C>(share_of_sums<C, Acc>(row, mean), shared.of(Acc(), parity));
+    return sum_of_row<C>(row, shared.of(Acc(), parity),
+                         [&](const auto &part) { return share_of_sums<C, Acc>(part, mean); });
 }
 
 // What float32 found of a row: factors, unless its products had no sum that they could be made of.
@@ -229,7 +250,9 @@ __device__ __forceinline__ row_factors settle(const row_in_memory<C> row,
     bool is_good;
     row_factors again = factors_of(row.args, mean, exact, is_good);
     if constexpr (C::kCentres) {
-        const double dot = sum_over_row<C>(share_of_dot<C>(row, again), shared.of_x(0.0, parity));
+        const double dot = sum_of_row<C>(row, shared.of_x(0.0, parity), [&](const auto &part) {
+            return share_of_dot<C>(part, again);
+        });
         again.k = (float)(dot / (double)row.args.hidden);
     }
     return is_known ? found.of : again;
@@ -243,7 +266,7 @@ __device__ __forceinline__ row_factors find_factors(const Row &row, const row_in
     const norm_gradient_args &args = again.args;
     found_factors found = {};
     bool is_done = false;
-    if (C::kThreads < 1024 || args.hidden <= kMostFloatSum) {
+    if (!C::kIsAny || args.hidden <= kMostFloatSum) {
         float mean;
         const auto sums = sums_of<C, float>(args, row, shared, parity, mean);
         found.of = factors_of(args, mean, sums, found.is_good);
