@@ -5,6 +5,8 @@
 #include "cuda/device/norm_pair_staged.cuh"
 #include "cuda/norm_launch.cuh"
 
+#include <algorithm>
+
 // As a norm has them, but for what has no place in its kernel.
 template <typename K, int kRowThreads, int kRowVectors, bool kKeep, int kRowShares = 1>
 struct pair_config : norm_config<K, kRowThreads, kRowVectors, kWeightInKind, false, kRowShares,
@@ -44,12 +46,17 @@ static enum roped_status launch_pair_staged(struct pair_args *args, int n_shares
                                             struct roped_queue *queue, struct roped_error *err)
 {
     struct norm_args *norm = &args->norm;
+    if (const int few = kIsAligned ? 0 : quarter_parts<K>(norm, n_shares, queue))
+        return launch_quarters<K>(*args, norm->n_rows, n_shares, few, queue, err);
     const int parts = n_shares > 512 ? staged_parts(norm, n_shares, queue) : 1;
     const int64_t enough = blocks_of(vectors_of<K>(norm), 32) * 32;
     int threads = n_shares / parts;
-    if (parts == 1 && n_shares > kMostStagedThreads)
+    if (parts > 1)
+        threads *= (int)std::min(blocks_of(vectors_of<K>(norm), n_shares),
+                                 (int64_t)kMostStagedThreads / threads);
+    else if (n_shares > kMostStagedThreads)
         threads = n_shares / 2;
-    else if (parts == 1 && n_shares > 32 && !has_many_rows(norm, queue))
+    else if (n_shares > 32 && !has_many_rows(norm, queue))
         threads = (int)(enough < kMostStagedThreads ? enough : kMostStagedThreads);
     const dim3 block = block_of_rows(threads);
     norm->n_shares = n_shares;
@@ -93,8 +100,8 @@ static enum roped_status launch_pair_rows(struct pair_args *args, struct roped_q
 {
     constexpr bool kHasGate = K::kPair == GATE_THEN_NORM || K::kPair == NORM_THEN_GATE;
     constexpr bool kHalves =
-        kVectors == 2 &&
-        (kThreads == 1024 || (kHasGate && kThreads >= 32 && sizeof(typename K::T) == 2));
+        kVectors == 2 && (kThreads == 1024 || (K::kPair == NORM_THEN_ADD && kThreads == 512) ||
+                          (kHasGate && kThreads >= 32 && sizeof(typename K::T) == 2));
     constexpr bool kMayKeep = kThreads >= 128;
     constexpr int kShares = kHalves ? 2 : 1;
     constexpr bool kIsOfWarp = kThreads == 32 && kVectors == 4;

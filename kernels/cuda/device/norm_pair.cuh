@@ -133,7 +133,7 @@ __device__ __forceinline__ void finish_pair(const pair_args &args, const float (
     if constexpr (K::kPair == GATE_THEN_NORM || K::kPair == NORM_ALONE)
         return;
     if (kIsNarrow && args.rounds_norm)
-        unpack<T>(pack<T>(y), y);
+        round_to<T>(y);
 #pragma unroll
     for (int i = 0; i < K::kVec; i++)
         y[i] = K::kPair == NORM_THEN_ADD ? __fadd_rn(y[i], other[i]) : y[i] * other[i];
@@ -277,7 +277,7 @@ __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
 #pragma unroll
     for (int v = 0; v < kVectors; v++) {
         float gain[K::kVec], other[K::kVec], y[K::kVec];
-        if (kVectors > 2 && !part.writes(v)) // often of whole warps
+        if (C::kThreads >= 512 && kVectors > 2 && !part.writes(v)) // often of whole warps
             continue;
         unpack<T>(C::kStartsWeight ? weights[v % kStarted] : load_weight(v), gain);
         add_bias(norm, gain);
