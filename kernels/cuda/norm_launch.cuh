@@ -342,7 +342,7 @@ static enum roped_status launch_norm(struct norm_args *args, bool is_aligned,
     if constexpr (K::kSink == kToFloats && !K::kHasTerms)
         if (!is_aligned && has_narrow_rows<K, false>(args))
             return launch_narrow<K, false>(*args, queue, err);
-    if constexpr (K::kSink <= kToFp8 && !K::kAdds) {
+    if constexpr (K::kSink == kToFloats && !K::kAdds) {
         args->n_places = places_in_turn<K>(args, is_aligned, queue);
         if (args->n_places)
             return launch_turns<K>(args, queue, err);

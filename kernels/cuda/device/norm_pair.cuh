@@ -27,6 +27,9 @@ struct pair_args {
     int32_t activation;
     int32_t rounds_norm;  // bool
     int32_t rounds_scale; // bool; of NORM_ALONE
+    // of rows in shared memory: from a vector of a thread to its next; shares of a row's block, or
+    // its threads
+    int32_t step, of_block;
 };
 
 // One kind: the type of x, and what is done with the second tensor.
@@ -277,7 +280,7 @@ __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
 #pragma unroll
     for (int v = 0; v < kVectors; v++) {
         float gain[K::kVec], other[K::kVec], y[K::kVec];
-        if (C::kThreads >= 512 && kVectors > 2 && !part.writes(v)) // often of whole warps
+        if (kVectors > 2 && !part.writes(v)) // often of whole warps
             continue;
         unpack<T>(C::kStartsWeight ? weights[v % kStarted] : load_weight(v), gain);
         add_bias(norm, gain);

@@ -49,27 +49,21 @@ struct staged_pair {
     int n_staged; // tensors that are; kStagedWithZ: z, too
     int end;      // vectors of the row, 0 where there is none
     int first, step;
+    bool is_last; // of the block's neighbours, where others have those behind
 
     __device__ __forceinline__ staged_pair(const pair_args &pair, row_exchange &of_row)
         : args(pair), blocks(of_row), place(pair, row_of_block()),
-          source(place.source<K>(pair.norm, 0)), n_staged(pair.norm.is_staged), first(threadIdx.x),
-          step(blockDim.x)
+          source(place.source<K>(pair.norm, 0)), n_staged(pair.norm.is_staged),
+          first(blockIdx.y * pair.of_block + threadIdx.x), step(pair.step)
     {
-        if (gridDim.y > 1) {
-            const int turn = threadIdx.x / shares_of_block();
-            first +=
-                turn * (args.norm.n_shares - shares_of_block()) + blockIdx.y * shares_of_block();
-            step = blockDim.x / shares_of_block() * args.norm.n_shares;
-        }
+        int share = threadIdx.x; // of the block
+        for (; share >= args.of_block; share -= args.of_block)
+            first += args.norm.n_shares - args.of_block;
+        is_last = gridDim.y > 1 && share + 1 == args.of_block;
         const int n_vectors = (int)((args.norm.hidden + kVec - 1) / kVec);
         end = row_of_block() < args.norm.n_rows ? n_vectors : 0;
         packets = staged_packets<kIsAligned>(n_vectors);
         stage = staged_rows + threadIdx.y * staged_areas<K, kIsAligned>(n_staged) * packets;
-    }
-    // Where a row has several.
-    __device__ __forceinline__ unsigned shares_of_block() const
-    {
-        return (unsigned)args.norm.n_shares / gridDim.y;
     }
     // Elements of the row from a vector on, as far as the next one's end.
     __device__ __forceinline__ int left(int vector) const
@@ -84,7 +78,6 @@ struct staged_pair {
     {
         const int off = kIsAligned ? 0 : (int)((uintptr_t)from & 15);
         const int bytes = off + (int)args.norm.hidden * kSize;
-        const bool is_last = gridDim.y > 1 && (first + 1) % shares_of_block() == 0;
         from -= off;
 #pragma unroll 1
         for (int vector = first; vector < end; vector += step) {
@@ -198,7 +191,7 @@ struct staged_pair {
         if (gridDim.y > 1) {
             const Acc of_warp = sum_in_warp<32>(sum[1]);
             if (first < n_shares)
-                of_row.send_of_warp(of_warp, shares_of_block() / 32);
+                of_row.send_of_warp(of_warp, args.of_block / 32);
             if (kMakesZ)
                 __syncthreads(); // z is other threads', too
             of_row.wait();
@@ -259,7 +252,7 @@ __global__ void __launch_bounds__(kMostStagedThreads, 2)
     pair_staged_kernel(const __grid_constant__ struct pair_args args)
 {
     __shared__ row_exchange blocks;
-    blocks.begin(args.norm.n_shares / gridDim.y / 32);
+    blocks.begin(args.of_block / 32);
     const staged_pair<K, kIsAligned> row(args, blocks);
     row.fetch();
     row.write(rounded_scale<K>(args, row.find_scale()));

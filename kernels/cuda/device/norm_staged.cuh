@@ -113,6 +113,8 @@ struct staged_row {
     static constexpr int kVec = K::kVec, kPackets = kStagedPackets<K>;
     // vectors that are loaded at once
     static constexpr int kBatch = K::kIsAny ? 1 : K::kAdds ? 2 : 4;
+    // others have norm_quarters.cuh where they are few
+    static constexpr bool kMayBeFew = K::kSink != kToFloats || K::kHasTerms;
     const norm_args &args;
     row_exchange &blocks;
     row_source<K> source;
@@ -237,7 +239,7 @@ struct staged_row {
         else if constexpr (K::kIsAny)
             return read_elements();
         else
-            return args.by_elements ? read_elements() : read_shifted();
+            return kMayBeFew && args.by_elements ? read_elements() : read_shifted();
     }
     __device__ __forceinline__ row_scale find_scale() const
     {
@@ -282,7 +284,7 @@ struct staged_row {
     // The first n elements of a vector in the type of x. All lanes of a warp take part.
     __device__ __forceinline__ void store(T *first, int n, const float (&z)[kVec]) const
     {
-        if (kIsAligned || !args.by_elements)
+        if (kIsAligned || !kMayBeFew || !args.by_elements)
             put_vector<T, kIsAligned>(first, threads, thread, n, z);
         else
             store_vector<T, false>(first, n, z);

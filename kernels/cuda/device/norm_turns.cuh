@@ -147,24 +147,16 @@ __global__ void __launch_bounds__(1024)
     norm_turns_kernel(const __grid_constant__ struct norm_args args)
 {
     using T = typename K::T;
-    using sink = std::conditional_t<K::kSink == kToFp8, uint8_t, T>;
     turning_rows<K> rows(args);
     let_next_start();
     wait_for_previous();
     rows.start();
     for (; rows.row < args.n_rows; rows.go_on()) {
         const row_scale scale = rows.find_scale();
-        sink *to = static_cast<sink *>(args.y) + rows.row * args.y_pitch + rows.thread * K::kVec;
+        T *to = static_cast<T *>(args.y) + rows.row * args.y_pitch + rows.thread * K::kVec;
         rows.template for_each<true, 1>(scale, [&](int v, auto &y) {
-            if (v * rows.threads < rows.left) {
-                if constexpr (K::kSink == kToFp8) {
-                    divide_all(y, {args.divisor});
-                    store_fp8(to,
-                              args.is_e5m2 ? fp8_codes_of<true>(y[0]) : fp8_codes_of<false>(y[0]));
-                } else {
-                    store_vector<T, true>(to, K::kVec, y[0]);
-                }
-            }
+            if (v * rows.threads < rows.left)
+                store_vector<T, true>(to, K::kVec, y[0]);
             to += rows.threads * K::kVec;
         });
     }
