@@ -101,20 +101,21 @@ static inline int staged_parts(const struct norm_args *args, int threads,
 }
 
 // Blocks of a row whose vectors four threads have each (device/norm_quarters.cuh), as many as it
-// takes for two warps of each scheduler, where all rows are at work at once; else 0. Kernels of
-// float32 have half of the registers.
+// takes for two warps of each scheduler, where all rows are at work in two turns; else 0. Kernels
+// of float32 have half of the registers.
 template <typename K>
 static int quarter_parts(const struct norm_args *args, int n_shares,
                          const struct roped_queue *queue)
 {
     const int64_t threads = 4 * n_shares;
-    const int64_t most = kQuarterThreads * (sizeof(typename K::T) == 4 ? 2 : 1);
+    const int64_t at_once = kQuarterThreads * (sizeof(typename K::T) == 4 ? 2 : 1);
     int parts = 1;
     if (n_shares % 32 || vectors_of<K>(args) > kQuarterVectors * (int64_t)n_shares ||
-        threads * args->n_rows > most * queue->n_multiprocessors)
+        threads * args->n_rows > 2 * at_once * queue->n_multiprocessors)
         return 0;
-    while (queue->can_overlap && parts < 8 && threads / parts > 256 && threads / parts % 256 == 0 &&
-           2 * parts * args->n_rows <= queue->n_multiprocessors)
+    while (
+        queue->can_overlap && parts < 8 && threads / parts > 256 && threads / parts % 256 == 0 &&
+        (threads / parts > kQuarterThreads || 2 * parts * args->n_rows <= queue->n_multiprocessors))
         parts *= 2;
     return threads / parts <= kQuarterThreads ? parts : 0;
 }
