@@ -356,9 +356,7 @@ static __global__ void __launch_bounds__(1024)
     __shared__ row_exchange blocks;
     constexpr int kVec = K::kVec;
     const quantize_args &codes = args.codes;
-    let_next_start();
     blocks.begin();
-    wait_for_previous();
     const staged_row<K, kIsAligned> row(args.norm, blocks);
     const int threads = row.threads, thread = row.thread;
     const row_scale scale = row.find_scale();

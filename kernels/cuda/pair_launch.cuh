@@ -5,6 +5,8 @@
 #include "cuda/device/norm_pair_staged.cuh"
 #include "cuda/norm_launch.cuh"
 
+#include <algorithm>
+
 // As a norm has them, but for what has no place in its kernel.
 template <typename K, int kRowThreads, int kRowVectors, bool kKeep, int kRowShares = 1>
 struct pair_config : norm_config<K, kRowThreads, kRowVectors, kWeightInKind, false, kRowShares,
@@ -13,10 +15,14 @@ struct pair_config : norm_config<K, kRowThreads, kRowVectors, kWeightInKind, fal
     // 64 registers, where a row's vectors and their weights need no more, or where two halves of a
     // block find room beside each other; 80 for twice as many vectors
     static constexpr bool kIsHalf = kRowShares == 2 && kRowThreads == 512;
-    static constexpr int kMinBlocks = kRowShares == 2 && kRowThreads <= 256
-                                          ? 768 / pair_config::kBlock
-                                      : kRowVectors == 2 || kIsHalf ? 1024 / pair_config::kBlock
-                                                                    : 1;
+    // where lines are kept, and no gate needs registers, weights may come behind the sum
+    static constexpr bool kIsLate =
+        kKeep && kRowShares == 2 && kRowThreads == 256 && K::kPair == NORM_THEN_ADD;
+    static constexpr bool kStartsWeight = pair_config::norm_config::kStartsWeight && !kIsLate;
+    static constexpr int kMinBlocks =
+        kRowShares == 2 && kRowThreads <= 256 && !kIsLate ? 768 / pair_config::kBlock
+        : kRowVectors == 2 || kIsHalf || kIsLate          ? 1024 / pair_config::kBlock
+                                                          : 1;
 };
 
 // Rows that wait in shared memory, so many of them in a block: of both tensors, of which many rows
@@ -44,15 +50,24 @@ static enum roped_status launch_pair_staged(struct pair_args *args, int n_shares
                                             struct roped_queue *queue, struct roped_error *err)
 {
     struct norm_args *norm = &args->norm;
+    if (const int few = kIsAligned ? 0 : quarter_parts<K>(norm, n_shares, queue))
+        return launch_quarters<K>(*args, norm->n_rows, n_shares, few, queue, err);
     const int parts = n_shares > 512 ? staged_parts(norm, n_shares, queue) : 1;
     const int64_t enough = blocks_of(vectors_of<K>(norm), 32) * 32;
     int threads = n_shares / parts;
     if (parts == 1 && n_shares > kMostStagedThreads)
         threads = n_shares / 2;
     else if (parts == 1 && n_shares > 32 && !has_many_rows(norm, queue))
-        threads = (int)(enough < kMostStagedThreads ? enough : kMostStagedThreads);
-    const dim3 block = block_of_rows(threads);
+        threads = (int)std::min(enough, (int64_t)kMostStagedThreads);
     norm->n_shares = n_shares;
+    args->of_block = args->step = threads;
+    if (parts > 1) { // others help those that sum
+        const int64_t turns = blocks_of(vectors_of<K>(norm), n_shares);
+        const int helped = (int)std::min(turns, (int64_t)kMostStagedThreads / threads);
+        threads *= helped;
+        args->step = helped * n_shares;
+    }
+    const dim3 block = block_of_rows(threads);
     enum roped_status status = check_width(norm, INT_MAX / 2, err);
     if (status)
         return status;
@@ -93,8 +108,8 @@ static enum roped_status launch_pair_rows(struct pair_args *args, struct roped_q
 {
     constexpr bool kHasGate = K::kPair == GATE_THEN_NORM || K::kPair == NORM_THEN_GATE;
     constexpr bool kHalves =
-        kVectors == 2 &&
-        (kThreads == 1024 || (kHasGate && kThreads >= 32 && sizeof(typename K::T) == 2));
+        kVectors == 2 && (kThreads == 1024 || (kThreads >= (kHasGate ? 32 : 512) && K::kAdds &&
+                                               sizeof(typename K::T) == 2));
     constexpr bool kMayKeep = kThreads >= 128;
     constexpr int kShares = kHalves ? 2 : 1;
     constexpr bool kIsOfWarp = kThreads == 32 && kVectors == 4;

@@ -2,6 +2,7 @@
 // clusters (device/norm_staged.cuh), or many in turn (device/norm_turns.cuh). Host code.
 #pragma once
 
+#include "cuda/device/norm_quarters.cuh"
 #include "cuda/device/norm_turns.cuh"
 #include "cuda/narrow_launch.cuh"
 
@@ -99,10 +100,41 @@ static inline int staged_parts(const struct norm_args *args, int threads,
     return parts;
 }
 
+// Blocks of a row whose vectors four threads have each (device/norm_quarters.cuh), as many as it
+// takes for two warps of each scheduler, where all rows are at work in two turns; else 0. Kernels
+// of float32 have half of the registers.
+template <typename K>
+static int quarter_parts(const struct norm_args *args, int n_shares,
+                         const struct roped_queue *queue)
+{
+    const int64_t threads = 4 * n_shares;
+    const int64_t at_once = kQuarterThreads * (sizeof(typename K::T) == 4 ? 2 : 1);
+    int parts = 1;
+    if (n_shares % 32 || vectors_of<K>(args) > kQuarterVectors * (int64_t)n_shares ||
+        threads * args->n_rows > 2 * at_once * queue->n_multiprocessors)
+        return 0;
+    while (
+        queue->can_overlap && parts < 8 && threads / parts > 256 && threads / parts % 256 == 0 &&
+        (threads / parts > kQuarterThreads || 2 * parts * args->n_rows <= queue->n_multiprocessors))
+        parts *= 2;
+    return threads / parts <= kQuarterThreads ? parts : 0;
+}
+
+template <typename K, typename Args>
+static enum roped_status launch_quarters(const Args &args, int64_t n_rows, int n_shares, int parts,
+                                         struct roped_queue *queue, struct roped_error *err)
+{
+    return start(queue, norm_quarters_kernel<K, Args>, dim3((unsigned)(4 * n_shares / parts)),
+                 n_rows, dim3(1, parts), args, err, 0, parts > 1);
+}
+
 template <typename K>
 static enum roped_status launch_staged(struct norm_args *args, bool is_aligned, int threads,
                                        struct roped_queue *queue, struct roped_error *err)
 {
+    if constexpr (K::kSink == kToFloats && !K::kHasTerms)
+        if (const int parts = is_aligned ? 0 : quarter_parts<K>(args, threads, queue))
+            return launch_quarters<K>(*args, args->n_rows, threads, parts, queue, err);
     const int parts = staged_parts(args, threads, queue);
     const dim3 block = block_of_rows(threads / parts);
     int64_t bytes;

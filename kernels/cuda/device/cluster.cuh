@@ -16,12 +16,12 @@ struct cluster_values {
     Value of_warp[kMost];
 
     // Before wait_for_previous, by all threads: there are others to send to. Several exchanges meet
-    // once, all but the last one are only prepared.
-    __device__ __forceinline__ void prepare()
+    // once, all but the last one are only prepared. n_warps: those of a block that have a value.
+    __device__ __forceinline__ void prepare(unsigned n_warps = blockDim.x / 32)
     {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
         if (threadIdx.x == 0) {
-            const unsigned bytes = gridDim.y * (blockDim.x / 32) * (unsigned)sizeof(Value);
+            const unsigned bytes = gridDim.y * n_warps * (unsigned)sizeof(Value);
             asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;\n\t"
                          "fence.mbarrier_init.release.cluster;\n\t"
                          "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
@@ -31,9 +31,9 @@ struct cluster_values {
         }
 #endif
     }
-    __device__ __forceinline__ void begin()
+    __device__ __forceinline__ void begin(unsigned n_warps = blockDim.x / 32)
     {
-        prepare();
+        prepare(n_warps);
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
         __syncwarp();
         asm volatile("barrier.cluster.arrive.relaxed.aligned;\n\t"
@@ -44,11 +44,23 @@ struct cluster_values {
     // x is the value of a warp. of_warp has those of all, by the number of their block and in it.
     __device__ __forceinline__ void exchange_of_warp(Value x)
     {
+        send_of_warp(x, blockDim.x / 32);
+        wait();
+    }
+    // By one of the first n_warps.
+    __device__ __forceinline__ void send_of_warp(Value x, unsigned n_warps)
+    {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-        const unsigned lane = threadIdx.x % 32, n_warps = blockDim.x / 32;
+        const unsigned lane = threadIdx.x % 32;
         const uint32_t to = shared_address(&of_warp[blockIdx.y * n_warps + threadIdx.x / 32]);
         if (lane < gridDim.y)
             send(to, lane, x);
+#endif
+    }
+    // By all warps.
+    __device__ __forceinline__ void wait()
+    {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
         unsigned has_come;
         do
             asm volatile("{\n\t"

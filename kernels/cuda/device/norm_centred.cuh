@@ -625,10 +625,13 @@ __global__ void __maxnreg__(C::kRegisters)
             store_sum_of(v);
         gains.get(v, at, place, gain);
         biases.get(v, at, place, bias);
-        if (gains.kAhead < kVectors && v + 1 < kVectors)
+        constexpr bool kHasNext = gains.kAhead < kVectors;
+        if (kHasNext && !K::kAdds && v + 1 < kVectors)
             start_gains(v + 1);
         add_bias(args, gain);
         finish_any<K>(args, gain, bias, scale, y);
+        if (kHasNext && K::kAdds && v + 1 < kVectors) // before that a sum has no registers for it
+            start_gains(v + 1);
         put_vector<T, C::kIsPlain>(static_cast<T *>(args.y) +
                                        row_at<K>(args, place.row, args.y_pitch) + at,
                                    group.threads, group.thread, place.left_at(v), y);

@@ -85,32 +85,7 @@ struct warp_span {
     }
 };
 
-// A vector from byte at of a stage on, of which n units count: 16 bytes if it is whole. By words:
-// neighbours' are no further apart than the banks have time for.
-template <int kUnit>
-__device__ __forceinline__ uint4 get_staged(const uint4 *stage, int at, int n, bool is_whole)
-{
-    const uint32_t *from = reinterpret_cast<const uint32_t *>(stage) + at / 4;
-    uint32_t word[5] = {from[0], from[1], from[2], from[3]};
-    if constexpr (kUnit == 2) {
-        word[4] = from[4];
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            word[i] = __funnelshift_r(word[i], word[i + 1], 8 * (at & 2));
-    }
-    if (!is_whole) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const int units = n - i * 4 / kUnit; // of the word and behind it
-            if (kUnit == 2 && units == 1)
-                word[i] &= 0xFFFF;
-            word[i] = units > 0 ? word[i] : 0;
-        }
-    }
-    return make_uint4(word[0], word[1], word[2], word[3]);
-}
-
-// And back: the first and the last word may be a neighbour's, too.
+// The other way of get_staged (shifted.cuh): the first and the last word may be a neighbour's, too.
 template <int kUnit>
 __device__ __forceinline__ void put_staged(uint4 *stage, int at, int n, bool is_whole,
                                            const uint4 &raw)

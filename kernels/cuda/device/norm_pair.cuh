@@ -27,6 +27,9 @@ struct pair_args {
     int32_t activation;
     int32_t rounds_norm;  // bool
     int32_t rounds_scale; // bool; of NORM_ALONE
+    // of rows in shared memory: from a vector of a thread to its next; shares of a row's block, or
+    // its threads
+    int32_t step, of_block;
 };
 
 // One kind: the type of x, and what is done with the second tensor.
@@ -133,7 +136,7 @@ __device__ __forceinline__ void finish_pair(const pair_args &args, const float (
     if constexpr (K::kPair == GATE_THEN_NORM || K::kPair == NORM_ALONE)
         return;
     if (kIsNarrow && args.rounds_norm)
-        unpack<T>(pack<T>(y), y);
+        round_to<T>(y);
 #pragma unroll
     for (int i = 0; i < K::kVec; i++)
         y[i] = K::kPair == NORM_THEN_ADD ? __fadd_rn(y[i], other[i]) : y[i] * other[i];

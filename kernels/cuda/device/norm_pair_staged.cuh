@@ -7,7 +7,6 @@
 // before. Of a few wide rows each has several blocks, a cluster, as in norm_staged.cuh.
 #pragma once
 
-#include "cuda/device/norm_narrow.cuh"
 #include "cuda/device/norm_pair.cuh"
 #include "cuda/device/norm_staged.cuh"
 #include "cuda/device/stage.cuh"
@@ -30,9 +29,9 @@ __host__ __device__ static inline int staged_areas(int n_staged)
     return n_staged < kStagedWithZ ? n_staged : kIsAligned ? 2 : 2 + K::kVec / 4;
 }
 
-// A thread's part of a row: vectors thread, thread + threads, ... are fetched and written by it.
-// Threads are numbered through all blocks of a row. The sum is that of n_shares threads: of as many
-// as there are, of twice as many, of which each then has two shares, or of the first ones.
+// A thread's part of a row: vectors first, first + step, ... are fetched and written by it. The sum
+// is that of n_shares threads: of as many as there are, of twice as many, of which each then has
+// two shares, or of the first ones. Of a row's blocks each has the vectors of so many shares.
 template <typename K, bool kIsAligned>
 struct staged_pair {
     using T = typename K::T;
@@ -49,13 +48,18 @@ struct staged_pair {
     int packets;  // of either tensor
     int n_staged; // tensors that are; kStagedWithZ: z, too
     int end;      // vectors of the row, 0 where there is none
-    int thread, threads;
+    int first, step;
+    bool is_last; // of the block's neighbours, where others have those behind
 
     __device__ __forceinline__ staged_pair(const pair_args &pair, row_exchange &of_row)
         : args(pair), blocks(of_row), place(pair, row_of_block()),
           source(place.source<K>(pair.norm, 0)), n_staged(pair.norm.is_staged),
-          thread(blockIdx.y * blockDim.x + threadIdx.x), threads(gridDim.y * blockDim.x)
+          first(blockIdx.y * pair.of_block + threadIdx.x), step(pair.step)
     {
+        int share = threadIdx.x; // of the block
+        for (; share >= args.of_block; share -= args.of_block)
+            first += args.norm.n_shares - args.of_block;
+        is_last = gridDim.y > 1 && share + 1 == args.of_block;
         const int n_vectors = (int)((args.norm.hidden + kVec - 1) / kVec);
         end = row_of_block() < args.norm.n_rows ? n_vectors : 0;
         packets = staged_packets<kIsAligned>(n_vectors);
@@ -74,10 +78,9 @@ struct staged_pair {
     {
         const int off = kIsAligned ? 0 : (int)((uintptr_t)from & 15);
         const int bytes = off + (int)args.norm.hidden * kSize;
-        const bool is_last = gridDim.y > 1 && threadIdx.x == blockDim.x - 1;
         from -= off;
 #pragma unroll 1
-        for (int vector = thread; vector < end; vector += threads) {
+        for (int vector = first; vector < end; vector += step) {
             const int at = vector * 16;
             fetch_packet(to + vector, from + at, bytes - at, whole);
             if (!kIsAligned && (is_last || vector == end - 1))
@@ -97,7 +100,7 @@ struct staged_pair {
     __device__ __forceinline__ void prefetch_row(const char *from) const
     {
 #pragma unroll 1
-        for (int vector = thread; thread % 8 == 0 && vector < end; vector += threads)
+        for (int vector = first; first % 8 == 0 && vector < end; vector += step)
             asm volatile("prefetch.global.L2 [%0];" ::"l"(
                 __cvta_generic_to_global(from + (int64_t)vector * 16)));
     }
@@ -111,7 +114,7 @@ struct staged_pair {
         if (K::kAdds && n_staged == 1)
             prefetch_row(source.residual);
 #pragma unroll 1
-        for (int vector = thread; vector < end; vector += threads)
+        for (int vector = first; vector < end; vector += step)
             prefetch_weights<kVec>(args.norm, place.weights(args), vector);
         wait_for_stage(1);
         __syncthreads(); // packets are those of other threads, too
@@ -153,10 +156,10 @@ struct staged_pair {
     template <typename Acc, bool kIsFirst>
     __device__ __forceinline__ Acc share_of_squares(int share) const
     {
-        const int step = args.norm.n_shares;
+        const int n_shares = args.norm.n_shares;
         square_sums<Acc> sums;
 #pragma unroll 1
-        for (int vector = share; share < step && vector < end; vector += step) {
+        for (int vector = share; share < n_shares && vector < end; vector += n_shares) {
             float z[kVec];
             if (!kIsFirst && keeps_z()) {
                 get_packets<T, kPacketsOfZ>(z_of(vector), packets, z);
@@ -179,60 +182,67 @@ struct staged_pair {
                                                   cluster_values<Acc, 32> &of_row) const
     {
         const int n_shares = args.norm.n_shares;
-        Acc share[2] = {};
+        Acc sum[2] = {};
 #pragma unroll 1
-        for (int i = thread; i < 2 * threads && (i == thread || i < n_shares); i += threads) {
-            share[0] = share[1];
-            share[1] = share_of_squares<Acc, kIsFirst>(i);
+        for (int i = first; i < 2 * step && (i == first || i < n_shares); i += step) {
+            sum[0] = sum[1];
+            sum[1] = share_of_squares<Acc, kIsFirst>(i);
         }
-        if (gridDim.y > 1)
-            return of_row.sum_of(share[1]);
-        return n_shares > threads ? sum_in_group(share, partial, threads)
-                                  : sum_in_group(share[1], partial, n_shares);
+        if (gridDim.y > 1) {
+            const Acc of_warp = sum_in_warp<32>(sum[1]);
+            if (first < n_shares)
+                of_row.send_of_warp(of_warp, args.of_block / 32);
+            if (kMakesZ)
+                __syncthreads(); // z is other threads', too
+            of_row.wait();
+            __syncwarp();
+            return sum_leaves(of_row.of_warp, n_shares / 32);
+        }
+        return n_shares > step ? sum_in_group(sum, partial, step)
+                               : sum_in_group(sum[1], partial, n_shares);
     }
-    // As find_scale of norm_staged.cuh.
     __device__ __forceinline__ row_scale find_scale() const
     {
         __shared__ float partial[32];
         __shared__ double exact_partial[32];
-        const norm_args &norm = args.norm;
-        const float sum = sum_of_squares<float, true>(partial, blocks.sum);
-        const float mean = fmaf(sum, norm.inverse_hidden, norm.eps);
-        float scale = inverse_root(mean);
-        const bool is_done = is_good(sum, mean) && !norm.sums_in_double;
-        if (threads < 32 ? !__all_sync(0xFFFFFFFFu, is_done) : !is_done) {
-            const double exact = sum_of_squares<double, false>(exact_partial, blocks.exact);
-            scale = is_done ? scale : exact_scale(norm, exact);
-        }
-        return {scale};
+        return scale_by(
+            args.norm, step < 32, [&] { return sum_of_squares<float, true>(partial, blocks.sum); },
+            [&] { return sum_of_squares<double, false>(exact_partial, blocks.exact); });
     }
-    __device__ __forceinline__ void finish(int vector, const row_scale &scale,
-                                           float (&y)[kVec]) const
+    __device__ __forceinline__ void finish(int vector, const raw_row<K, 1> &raw,
+                                           const row_scale &scale, float (&y)[kVec]) const
     {
         float gain[kVec], other[kVec];
-        raw_row<K, 1> raw;
-        if (keeps_z()) {
+        if (keeps_z())
             get_packets<T, kPacketsOfZ>(z_of(vector), packets, y);
-        } else {
-            get(vector, raw);
+        else
             unpack_pair(args, raw, 0, y);
-        }
         gains_at<T, kIsAligned>(args.norm, place.weights(args), 1.0f, vector, gain);
         add_bias(args.norm, gain);
         unpack_second<K>(args, raw.residual[0], other);
         finish_pair<K>(args, gain, scale, other, y);
     }
-    // All lanes of a warp take part.
+    // All lanes of a warp take part. What is not staged is asked for before any of it is used.
     __device__ __forceinline__ void write(const row_scale &scale) const
     {
+        constexpr int kBatch = kIsAligned && K::kPair == NORM_THEN_ADD ? 2 : 1;
         T *to = static_cast<T *>(args.norm.y) + place.row * args.norm.y_pitch + place.column;
 #pragma unroll 1
-        for (int vector = thread; __any_sync(0xFFFFFFFFu, vector < end); vector += threads) {
-            float y[kVec] = {};
-            if (vector < end)
-                finish(vector, scale, y);
-            put_vector<T, kIsAligned>(to + (int64_t)vector * kVec, threads, thread, left(vector),
-                                      y);
+        for (int i = first; __any_sync(0xFFFFFFFFu, i < end); i += kBatch * step) {
+            raw_row<K, 1> raw[kBatch];
+#pragma unroll
+            for (int v = 0; v < kBatch; v++)
+                if (i + v * step < end && !keeps_z())
+                    get(i + v * step, raw[v]);
+#pragma unroll
+            for (int v = 0; v < kBatch; v++) {
+                const int vector = i + v * step;
+                float y[kVec] = {};
+                if (vector < end)
+                    finish(vector, raw[v], scale, y);
+                put_vector<T, kIsAligned>(to + (int64_t)vector * kVec, step, first, left(vector),
+                                          y);
+            }
         }
     }
 };
@@ -242,9 +252,7 @@ __global__ void __launch_bounds__(kMostStagedThreads, 2)
     pair_staged_kernel(const __grid_constant__ struct pair_args args)
 {
     __shared__ row_exchange blocks;
-    let_next_start();
-    blocks.begin();
-    wait_for_previous();
+    blocks.begin(args.of_block / 32);
     const staged_pair<K, kIsAligned> row(args, blocks);
     row.fetch();
     row.write(rounded_scale<K>(args, row.find_scale()));

@@ -548,6 +548,19 @@ struct row_values<K, C, false> {
     }
 };
 
+// As T has them. Of a vector, or of single elements.
+template <typename T, int n>
+__device__ __forceinline__ void round_to(float (&y)[n])
+{
+    if constexpr (n == kVecOf<T>) {
+        unpack<T>(pack<T>(y), y);
+    } else {
+#pragma unroll
+        for (float &value : y)
+            value = element<T>::to_float(element<T>::from_float(value));
+    }
+}
+
 // From z of a vector to its result, in float32. Rounding hf rounds z * scale to T before the gain,
 // rounding type after it too.
 template <typename K, bool kRounds>
@@ -558,13 +571,13 @@ __device__ __forceinline__ void finish_vector(const norm_args &args, const float
     for (int i = 0; i < K::kVec; i++)
         y[i] *= row.scale;
     if constexpr (kRounds)
-        unpack<typename K::T>(pack<typename K::T>(y), y);
+        round_to<typename K::T>(y);
 #pragma unroll
     for (int i = 0; i < K::kVec; i++)
         y[i] *= gain[i];
     if constexpr (kRounds && K::kSink != kToFloats)
         if (args.rounds_result)
-            unpack<typename K::T>(pack<typename K::T>(y), y);
+            round_to<typename K::T>(y);
 }
 
 // The same of a centred norm, whose bias comes last; kRounds: rounding type. Explicitly fused, or

@@ -31,14 +31,16 @@ struct row_exchange {
     cluster_values<float, 32> sum, largest;
     cluster_values<double, 32> exact;
 
-    // Before wait_for_previous.
-    __device__ __forceinline__ void begin()
+    // A kernel's first lines. n_warps: those of a block that sum.
+    __device__ __forceinline__ void begin(unsigned n_warps = blockDim.x / 32)
     {
-        if (gridDim.y == 1)
-            return;
-        sum.prepare();
-        largest.prepare();
-        exact.begin();
+        let_next_start();
+        if (gridDim.y > 1) {
+            sum.prepare(n_warps);
+            largest.prepare();
+            exact.begin(n_warps);
+        }
+        wait_for_previous();
     }
 };
 
@@ -86,6 +88,23 @@ __device__ __forceinline__ void prefetch_weights(const norm_args &args, const vo
         asm volatile("prefetch.global.L1 [%0];" ::"l"(__cvta_generic_to_global(from)));
 }
 
+// From the sum of a row's squares, and from an exact one where that is not good enough. Where rows
+// share a warp, all of its lanes take part in a sum.
+template <typename Sum, typename ExactSum>
+__device__ __forceinline__ row_scale scale_by(const norm_args &args, bool shares_warp,
+                                              const Sum &sum_of_row, const ExactSum &exact_sum)
+{
+    const float sum = sum_of_row();
+    const float mean = fmaf(sum, args.inverse_hidden, args.eps);
+    float scale = inverse_root(mean);
+    const bool is_done = is_good(sum, mean) && !args.sums_in_double;
+    if (shares_warp ? !__all_sync(0xFFFFFFFFu, is_done) : !is_done) {
+        const double exact = exact_sum();
+        scale = is_done ? scale : exact_scale(args, exact);
+    }
+    return {scale};
+}
+
 // A thread's part of a row: vectors thread, thread + threads, ... Threads are numbered through all
 // blocks of a row.
 template <typename K, bool kIsAligned>
@@ -94,6 +113,8 @@ struct staged_row {
     static constexpr int kVec = K::kVec, kPackets = kStagedPackets<K>;
     // vectors that are loaded at once
     static constexpr int kBatch = K::kIsAny ? 1 : K::kAdds ? 2 : 4;
+    // others have norm_quarters.cuh where they are few
+    static constexpr bool kMayBeFew = K::kSink != kToFloats || K::kHasTerms;
     const norm_args &args;
     row_exchange &blocks;
     row_source<K> source;
@@ -218,34 +239,29 @@ struct staged_row {
         else if constexpr (K::kIsAny)
             return read_elements();
         else
-            return args.by_elements ? read_elements() : read_shifted();
+            return kMayBeFew && args.by_elements ? read_elements() : read_shifted();
     }
     __device__ __forceinline__ row_scale find_scale() const
     {
         __shared__ float partial[32];
         __shared__ double exact_partial[32];
-        const float share = read();
-        const float sum =
-            gridDim.y > 1 ? blocks.sum.sum_of(share) : sum_in_group(share, partial, threads);
-        float mean = fmaf(sum, args.inverse_hidden, args.eps);
-        float scale = inverse_root(mean);
-        bool is_done = is_good(sum, mean) && !args.sums_in_double;
-        // Several rows may share a warp, and all of its lanes take part in a sum.
-        if (threads < 32 ? !__all_sync(0xFFFFFFFFu, is_done) : !is_done) {
-            square_sums<double> squares;
+        auto sum = [&](auto share, auto &partial_sums, auto &of_row) {
+            return gridDim.y > 1 ? of_row.sum_of(share)
+                                 : sum_in_group(share, partial_sums, threads);
+        };
+        return scale_by(
+            args, threads < 32, [&] { return sum(read(), partial, blocks.sum); },
+            [&] {
+                square_sums<double> squares;
 #pragma unroll 1
-            for (int vector = thread; vector < end; vector += threads) {
-                float z[kVec];
-                get(vector, z);
-                round_stored<K>(args, z);
-                squares.add(z);
-            }
-            const double exact = gridDim.y > 1
-                                     ? blocks.exact.sum_of(squares.total())
-                                     : sum_in_group(squares.total(), exact_partial, threads);
-            scale = is_done ? scale : exact_scale(args, exact);
-        }
-        return {scale};
+                for (int vector = thread; vector < end; vector += threads) {
+                    float z[kVec];
+                    get(vector, z);
+                    round_stored<K>(args, z);
+                    squares.add(z);
+                }
+                return sum(squares.total(), exact_partial, blocks.exact);
+            });
     }
     // y is the result of a vector, and z what was normalised.
     __device__ __forceinline__ void finish(int vector, const row_scale &scale, float (&z)[kVec],
@@ -268,7 +284,7 @@ struct staged_row {
     // The first n elements of a vector in the type of x. All lanes of a warp take part.
     __device__ __forceinline__ void store(T *first, int n, const float (&z)[kVec]) const
     {
-        if (kIsAligned || !args.by_elements)
+        if (kIsAligned || !kMayBeFew || !args.by_elements)
             put_vector<T, kIsAligned>(first, threads, thread, n, z);
         else
             store_vector<T, false>(first, n, z);
@@ -386,9 +402,7 @@ __global__ void __launch_bounds__(1024)
     norm_staged_kernel(const __grid_constant__ struct norm_args args)
 {
     __shared__ row_exchange blocks;
-    let_next_start();
     blocks.begin();
-    wait_for_previous();
     const staged_row<K, kIsAligned> row(args, blocks);
     row_scale scale = row.find_scale();
     if constexpr (K::kSink == kToFp8PerGroup)

@@ -1,0 +1,298 @@
+// norm_quarters.cuh - norms without a mean (norm.cuh, norm_pair.cuh) of a few rows at addresses
+// that 16 bytes do not divide.
+//
+// Such a call waits for what one thread executes, and most of that would be shifting vectors into
+// their places. Here four threads have a vector, each the elements of one of the four sums of
+// squares.cuh, which it loads and stores one by one: what the four add up are the same sums.
+// Nothing waits in shared memory. Several blocks take a row, a cluster, as in norm_staged.cuh.
+#pragma once
+
+#include "cuda/device/norm_pair.cuh"
+#include "cuda/device/norm_staged.cuh"
+
+constexpr int kQuarterThreads = 1024; // of a block, at most
+constexpr int kQuarterVectors = 4;    // of a thread
+
+// A kind of norm, for a thread's elements of a vector.
+template <typename K>
+struct quarter_kind : K {
+    static constexpr int kVec = K::kVec / 4;
+};
+
+// A sum of the threads' shares, four of which are one of norm.cuh.
+template <typename Acc>
+struct quarter_sums {
+    Acc of_share[kQuarterThreads / 4];
+    Acc of_warp[kQuarterThreads / 128];
+    cluster_values<Acc, 8 * kQuarterThreads / 32> of_row;
+
+    // Every warp adds up 32 shares, and so do three others.
+    __device__ __forceinline__ Acc sum_of(Acc share)
+    {
+        const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+        int n_warps = blockDim.x / 128;
+        share += exchange(share, 1);
+        share += exchange(share, 2);
+        if (threadIdx.x % 4 == 0)
+            of_share[threadIdx.x / 4] = share;
+        __syncthreads();
+        share = sum_in_warp<32>(of_share[warp / 4 * 32 + lane]);
+        Acc leaf = {};
+        if (gridDim.y > 1) {
+            of_row.exchange_of_warp(share);
+            n_warps *= gridDim.y;
+            if (lane < n_warps)
+                leaf = of_row.of_warp[4 * lane];
+        } else {
+            if (threadIdx.x % 128 == 0)
+                of_warp[warp / 4] = share;
+            __syncthreads();
+            if (lane < n_warps)
+                leaf = of_warp[lane];
+        }
+#pragma unroll
+        for (int distance = 1; distance < 32; distance *= 2)
+            leaf += exchange(leaf, distance);
+        return leaf;
+    }
+};
+
+// Where a row is, by the kernel's arguments.
+template <typename K>
+struct quarter_place {
+    using T = typename K::T;
+    const norm_args &norm;
+    row_source<K> source;
+    const char *weights;
+    int64_t at, sum_at; // elements of y, and of residual_out
+
+    __device__ __forceinline__ quarter_place(const norm_args &args, int64_t row)
+        : norm(args), source(source_of_row<K, true>(args, row)),
+          weights(static_cast<const char *>(args.weight)), at(row * args.y_pitch),
+          sum_at(row * args.residual_out_pitch)
+    {
+    }
+    __device__ __forceinline__ quarter_place(const pair_args &args, int64_t row)
+        : quarter_place(args, pair_place(args, row))
+    {
+    }
+
+  private:
+    __device__ __forceinline__ quarter_place(const pair_args &args, const pair_place &place)
+        : norm(args.norm), source(place.source<K>(args.norm, 0)), weights(place.weights(args)),
+          at(place.row * args.norm.y_pitch + place.column), sum_at(0)
+    {
+    }
+};
+
+// An element as it came, in the lower bits.
+template <int kBytes>
+__device__ __forceinline__ uint32_t load_element(const char *from)
+{
+    uint32_t raw;
+    if constexpr (kBytes == 4)
+        asm volatile("ld.global.u32 %0, [%1];" : "=r"(raw) : "l"(__cvta_generic_to_global(from)));
+    else
+        asm volatile("ld.global.u16 %0, [%1];" : "=r"(raw) : "l"(__cvta_generic_to_global(from)));
+    return raw;
+}
+
+template <typename T>
+__device__ __forceinline__ float float_of(uint32_t raw)
+{
+    if constexpr (sizeof(T) == 4)
+        return __uint_as_float(raw);
+    else
+        return element<T>::to_float2(raw).x;
+}
+
+// A thread's elements of a row: of vectors share, share + shares, ... every fourth one.
+template <typename K>
+struct quarters {
+    using T = typename K::T;
+    static constexpr int kEach = K::kVec / 4;
+    int first, left; // element of the row; elements from there to the row's end
+    int step;        // from a vector to the next
+
+    __device__ __forceinline__ explicit quarters(const norm_args &norm)
+    {
+        const unsigned thread = blockIdx.y * blockDim.x + threadIdx.x;
+        first = (int)(thread / 4 * K::kVec + thread % 4);
+        left = compute_now((int)norm.hidden - first);
+        step = compute_now((int)(gridDim.y * blockDim.x / 4 * K::kVec));
+    }
+    // Zeros where there are none.
+    template <int kBytes>
+    __device__ __forceinline__ void load(const char *from,
+                                         uint32_t (&raw)[kQuarterVectors][kEach]) const
+    {
+#pragma unroll
+        for (int v = 0; v < kQuarterVectors; v++) {
+#pragma unroll
+            for (int i = 0; i < kEach; i++) {
+                raw[v][i] = 0;
+                if (v * step + 4 * i < left)
+                    raw[v][i] = load_element<kBytes>(from + 4 * i * kBytes);
+            }
+            from += (uint32_t)(step * kBytes);
+        }
+    }
+    __device__ __forceinline__ bool has(int v) const
+    {
+        return v * step < left;
+    }
+    __device__ __forceinline__ void store(T *to, int v, const float (&y)[kEach]) const
+    {
+        to += (uint32_t)(v * step);
+#pragma unroll
+        for (int i = 0; i < kEach; i++)
+            if (v * step + 4 * i < left)
+                to[4 * i] = element<T>::from_float(y[i]);
+    }
+};
+
+// From elements as they came to those that are normalised, and what there is to do beside the norm.
+template <typename K, int n>
+__device__ __forceinline__ void take_elements(const norm_args &, float (&z)[n], float (&other)[n])
+{
+    if constexpr (K::kAdds) {
+#pragma unroll
+        for (int i = 0; i < n; i++)
+            z[i] += other[i];
+    }
+    if constexpr (K::kRoundsSum)
+        round_to<typename K::T>(z);
+}
+template <typename K, int n>
+__device__ __forceinline__ void take_elements(const pair_args &args, float (&z)[n],
+                                              float (&other)[n])
+{
+    if constexpr (K::kPair == GATE_THEN_NORM || K::kPair == NORM_THEN_GATE)
+        activate_gate(args.activation, other);
+    if constexpr (K::kPair == GATE_THEN_NORM) {
+#pragma unroll
+        for (int i = 0; i < n; i++)
+            z[i] *= other[i];
+    }
+}
+
+template <typename K>
+__device__ __forceinline__ row_scale rounded_scale(const norm_args &, row_scale row)
+{
+    return row;
+}
+
+// To results.
+template <typename K, int n>
+__device__ __forceinline__ void finish_elements(const norm_args &args, const float (&gain)[n],
+                                                const row_scale &scale, const float (&)[n],
+                                                float (&y)[n])
+{
+    if (sizeof(typename K::T) == 2 && args.rounds_product)
+        finish_vector<quarter_kind<K>, sizeof(typename K::T) == 2>(args, gain, scale, y);
+    else
+        finish_vector<quarter_kind<K>, false>(args, gain, scale, y);
+}
+template <typename K, int n>
+__device__ __forceinline__ void finish_elements(const pair_args &args, const float (&gain)[n],
+                                                const row_scale &scale, const float (&other)[n],
+                                                float (&y)[n])
+{
+    finish_pair<quarter_kind<K>>(args, gain, scale, other, y);
+}
+
+template <typename T>
+__device__ __forceinline__ float gain_of(const norm_args &args, uint32_t raw)
+{
+    const int kind = args.weight_kind;
+    float gain = float_of<T>(raw);
+    if (sizeof(T) == 2 && kind == kWeightFloat)
+        gain = __uint_as_float(raw);
+    if (sizeof(T) == 4 && kind == kWeightHalf)
+        gain = float_of<__half>(raw);
+    if (sizeof(T) == 4 && kind == kWeightBf16)
+        gain = float_of<__nv_bfloat16>(raw);
+    return (kind == kWeightNone ? 1.0f : gain) + args.weight_bias;
+}
+
+// All loads start together; x and the second tensor may have their results' places, which a thread
+// writes when the row's sum is there.
+template <typename K, typename Args>
+__global__ void __launch_bounds__(kQuarterThreads)
+    norm_quarters_kernel(const __grid_constant__ Args args)
+{
+    using T = typename K::T;
+    constexpr int kEach = K::kVec / 4, kSeconds = K::kAdds ? kQuarterVectors : 1;
+    __shared__ quarter_sums<float> sums;
+    __shared__ quarter_sums<double> exact_sums;
+    const quarter_place<K> place(args, blockIdx.x);
+    const norm_args &norm = place.norm;
+    const quarters<K> mine(norm);
+    const bool has_float_weights =
+        sizeof(T) == 4 ? norm.weight_kind <= kWeightSame : norm.weight_kind == kWeightFloat;
+    const char *x = compute_now(place.source.x + mine.first * (int)sizeof(T));
+    const char *second = x, *weights = x;
+    if constexpr (K::kAdds)
+        second = compute_now(place.source.residual + mine.first * (int)sizeof(T));
+    if (place.weights)
+        weights = place.weights + mine.first * (has_float_weights ? 4 : 2);
+    weights = compute_now(weights);
+    uint32_t raw[kQuarterVectors][kEach], raw_second[kQuarterVectors][kEach];
+    uint32_t raw_weight[kQuarterVectors][kEach];
+    if (gridDim.y > 1) {
+        sums.of_row.prepare();
+        exact_sums.of_row.begin();
+    }
+    finish_before_wait(x, second, weights, mine.left);
+    wait_for_previous();
+    let_next_start();
+    mine.template load<(int)sizeof(T)>(x, raw);
+    if constexpr (K::kAdds)
+        mine.template load<(int)sizeof(T)>(second, raw_second);
+    if (has_float_weights)
+        mine.template load<4>(weights, raw_weight);
+    else
+        mine.template load<2>(weights, raw_weight);
+    float z[kQuarterVectors][kEach] = {}, other[kSeconds][kEach] = {}, share = 0;
+#pragma unroll
+    for (int v = 0; v < kQuarterVectors; v++) {
+        if (!mine.has(v))
+            continue;
+#pragma unroll
+        for (int i = 0; i < kEach; i++) {
+            z[v][i] = float_of<T>(raw[v][i]);
+            if constexpr (K::kAdds)
+                other[v][i] = float_of<T>(raw_second[v][i]);
+        }
+        take_elements<K>(args, z[v], other[v % kSeconds]);
+#pragma unroll
+        for (float value : z[v])
+            share = fmaf(value, value, share);
+    }
+    auto exact_sum = [&] {
+        double exact = 0;
+        for (auto &vector : z)
+            for (float value : vector)
+                exact = fma((double)value, (double)value, exact);
+        return exact_sums.sum_of(exact);
+    };
+    const row_scale scale =
+        rounded_scale<K>(args, scale_by(
+                                   norm, false, [&] { return sums.sum_of(share); }, exact_sum));
+    T *to = static_cast<T *>(norm.y) + place.at + mine.first;
+#pragma unroll
+    for (int v = 0; v < kQuarterVectors; v++) {
+        float gain[kEach], y[kEach];
+        if (!mine.has(v))
+            continue;
+#pragma unroll
+        for (int i = 0; i < kEach; i++) {
+            gain[i] = gain_of<T>(norm, raw_weight[v][i]);
+            y[i] = z[v][i];
+        }
+        finish_elements<K>(args, gain, scale, other[v % kSeconds], y);
+        mine.store(to, v, y);
+        if constexpr (K::kAdds && std::is_same_v<Args, norm_args>)
+            mine.store(static_cast<T *>(norm.residual_out) + place.sum_at + mine.first, v, z[v]);
+    }
+}
