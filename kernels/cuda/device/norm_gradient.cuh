@@ -202,7 +202,8 @@ __device__ __forceinline__ void store_sums(const norm_gradient_args &args, int p
             make_float4(x[i], x[i + 1], x[i + 2], x[i + 3]);
 }
 
-// A vector of a column's sum, added to what a block has in memory, or the last one.
+// Adds x to a vector of a column's sum that a block has in memory; the last time it is the result.
+// x has the sum then.
 template <typename C>
 __device__ __forceinline__ void put_down_vector(const norm_gradient_args &args, float *all,
                                                 float (&x)[C::kVec], int sum, int64_t column,
