@@ -443,25 +443,39 @@ static void repeat(float *to, const float *from, int64_t n, int64_t times,
                 store_lanes(to + at, load_lanes(from + at));
 }
 
-/* The sum of each of so many rows; rows at once, whose additions do not wait
- * for each other. */
-INLINE void sum_rows(double *x, int64_t begin, int rows, int64_t width)
+/* The sum of each of eight rows, whose additions do not wait for each other. */
+INLINE void sum_narrow_rows(double *to, const double *from, int64_t width)
 {
     double sum[8] = {0};
-    const double *from = x + begin * width;
     for (int64_t i = 0; i < width; i++)
-        for (int row = 0; row < rows; row++)
+        for (int row = 0; row < 8; row++)
             sum[row] += from[row * width + i];
-    memcpy(x + begin, sum, (size_t)rows * sizeof *sum);
+    memcpy(to, sum, sizeof sum);
+}
+
+/* The sum of a row: eight at once, and those at last. */
+INLINE double sum_row(const double *x, int64_t width)
+{
+    double part[8] = {0}, sum = 0;
+    int64_t i = 0;
+    for (; i + 8 <= width; i += 8)
+        for (int j = 0; j < 8; j++)
+            part[j] += x[i + j];
+    for (; i < width; i++)
+        sum += x[i];
+    for (int j = 0; j < 8; j++)
+        sum += part[j];
+    return sum;
 }
 
 static void fold(double *x, int64_t outer, int64_t n, int64_t inner)
 {
+    enum { NARROW = 32 };
     int64_t i = 0;
-    for (; inner == 1 && i + 8 <= outer; i += 8)
-        sum_rows(x, i, 8, n);
+    for (; inner == 1 && n < NARROW && i + 8 <= outer; i += 8)
+        sum_narrow_rows(x + i, x + i * n, n);
     for (; inner == 1 && i < outer; i++)
-        sum_rows(x, i, 1, n);
+        x[i] = sum_row(x + i * n, n);
     for (; i < outer; i++) {
         double *to = x + i * inner;
         const double *from = x + i * n * inner;
