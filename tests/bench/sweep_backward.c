@@ -1,6 +1,6 @@
 /*
  * sweep_backward.c - shapes of binary_backward for `bench_ops --sweep`: those
- * of models, each in two types, and random ones.
+ * of models, each in two types, random ones, and others.
  */
 #include "bench/sweep.h"
 
@@ -39,9 +39,25 @@ static const struct pair models[] = {
     {4, {3, 5, 7, 1111},    {3, 1, 7, 1}},
     {2, {4096, 1},          {1, 4096}},       /* products of two vectors */
 };
+/* Rows that begin anywhere, of few terms or in few threads; and operands that
+ * are both broadcast, over small dims. They come last: random shapes stay. */
+static const struct pair others[] = {
+    {2, {2, 400001},        {1, 400001}},
+    {2, {3, 266665},        {1, 266665}},
+    {2, {6, 600001},        {1, 600001}},
+    {3, {200, 3, 777},      {200, 1, 777}},
+    {2, {300, 333},         {1, 333}},
+    {2, {5000, 161},        {1, 161}},
+    {3, {1, 25, 32},        {5592, 25, 1}},
+    {5, {1, 4, 1, 5, 8},    {11863, 4, 1, 1, 8}},
+    {5, {608, 4, 1, 1, 112},{1, 1, 1, 16, 1}},
+};
 /* clang-format on */
 
-enum { N_MODELS = sizeof models / sizeof *models };
+enum {
+    N_MODELS = sizeof models / sizeof *models,
+    N_OTHERS = sizeof others / sizeof *others
+};
 
 /* 2^power to twice that; two in three a multiple of 8. */
 static int64_t random_size(struct random_source *source, int power)
@@ -128,6 +144,10 @@ void sweep_backward(uint64_t seed, sweep_visit_fn *visit, void *context)
         struct pair pair = random_pair(&source);
         enum roped_dtype dtype = types[random_int(&source, 0, 2)];
         row = row_of(&pair, dtype, random_once_in(&source, 5) ? "div" : "mul");
+        visit(context, &row);
+    }
+    for (int i = 0; i < 2 * N_OTHERS; i++) {
+        row = row_of(&others[i / 2], types[i % 2], "mul");
         visit(context, &row);
     }
 }
