@@ -227,8 +227,9 @@ static void add_tile(const struct binary_work *work, const struct tile *tile,
 
 /* ------------------------------------------------------------------ tasks */
 
-/* How many sums a task makes: one per row, or one per element of the rows
- * that are folded; the first tile may have fewer of those than later ones. */
+/* How many sums a task makes: one per row, or one per element of a tile, whose
+ * summed dims are folded at the end; the first tile may have fewer than later
+ * ones. */
 static int64_t sums_of_task(const struct binary_work *work,
                             const struct tile *first)
 {

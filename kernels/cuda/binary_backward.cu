@@ -108,7 +108,7 @@ static enum roped_status launch_one(const struct roped_call *call, int32_t sum_s
         return launch_rows<T>(plan, args.sum, queue, err);
     if (is_of_columns<T>(plan, sum_side))
         return launch_columns<T>(plan, args.sum, queue, err);
-    if (is_of_few_terms(plan, sum_side, kVecOf<T>))
+    if (is_of_few_terms(&args, keeps_columns(plan, sum_side)))
         return launch_elements<T>(call, sum_side, queue, err);
     return launch_sweep<T, kSweepOne>(&args, keeps_columns(plan, sum_side), queue, err);
 }

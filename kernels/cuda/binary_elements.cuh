@@ -121,17 +121,6 @@ static inline bool is_of_elements(const struct binary_plan *plan, int32_t sum_si
     return plan->n <= kMostElements && args.n_steps <= kElementSteps * step_lanes;
 }
 
-// Do rows begin anywhere in a packet where a column has few terms, or threads have few of them?
-// Then single elements, which lanes read side by side whatever the address, cost less than to find
-// the parts of packets. Rows that are summed, whose sums are a thread's own, lose by it.
-static inline bool is_of_few_terms(const struct binary_plan *plan, int32_t sum_side, int vec)
-{
-    struct sum_args args;
-    name_dims(plan, sum_side, 0, &args);
-    return keeps_columns(plan, sum_side) && inner_dim(plan, 0) % vec != 0 &&
-           (args.n_steps <= kFewSteps || plan->n <= kFewSteps * kFillingThreads);
-}
-
 // Threads of one side, and its blocks. Kept lanes beside each other are 8 or more.
 static inline void lay_out_elements(struct element_side *side, bool is_columns, int n_threads)
 {

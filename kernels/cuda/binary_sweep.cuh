@@ -541,6 +541,15 @@ static bool name_sweep(const struct roped_call *call, int32_t sum_side, int mode
            (outer->g - inner->size * inner->g) % kVec == 0;
 }
 
+// Do rows begin anywhere in a packet where a column has few terms, or threads have few of them?
+// Then single elements, which lanes read side by side whatever the address, cost less than to find
+// the parts of packets. Rows that are summed, whose sums are a thread's own, lose by it.
+static inline bool is_of_few_terms(const struct sweep_args *args, bool is_columns)
+{
+    return is_columns && args->is_shifted &&
+           (args->sum.n_steps <= kFewSteps || args->sum.n <= kFewSteps * kFillingThreads);
+}
+
 // Sums over the columns of rows. Step lanes of a row are 8 or more: 128 bytes. Returns the number
 // of blocks over kept elements.
 static inline int64_t lay_out_rows(struct sweep_args *args, int *n_threads)
