@@ -7,7 +7,7 @@ extern "C" {
 }
 
 #include "cuda/device/activation.cuh"
-#include "cuda/device/binary.cuh"
+#include "cuda/device/packet.cuh"
 #include "cuda/device/quotient.cuh"
 #include "cuda/device/shifted.cuh"
 #include "cuda/device/stream.cuh"

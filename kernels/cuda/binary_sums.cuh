@@ -10,6 +10,7 @@
 
 #include "cuda/device/binary.cuh"
 #include "cuda/device/last_block.cuh"
+#include "cuda/device/packet.cuh"
 #include "cuda/device/quotient.cuh"
 #include "cuda/device/stream.cuh"
 #include "cuda/dispatch.cuh"

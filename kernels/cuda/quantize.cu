@@ -2,7 +2,7 @@
 // largest by exchanges between its threads. Rows and blocks of 128 x 128: a block of threads holds
 // one in registers and reads memory once. A whole tensor is read once for its scale and again for
 // its codes.
-#include "cuda/device/binary.cuh"
+#include "cuda/device/packet.cuh"
 #include "cuda/quantize_tiles.cuh"
 
 struct rows_args {
