@@ -7,6 +7,7 @@
 #                              AddressSanitizer with UBSan and ThreadSanitizer,
 #                              and on an emulated aarch64
 #   tests/run.sh --release     what takes hours, before a release: a long soak,
+#                              kernels by other random cases than ever,
 #                              100,000 random calls, every model of
 #                              transformers, 200,000 calls while daemons die,
 #                              Ray and Helm, what deploy/release.sh makes
@@ -148,6 +149,9 @@ step "build $build_dir" build "$build_dir" "$build_flags" || finish
 if [ -n "$is_release" ]; then
     step "soak of ${ROPED_SOAK_MINUTES:-60} minutes" \
         "$build_dir/tests/test_soak" "${ROPED_SOAK_MINUTES:-60}"
+    export ROPED_TEST_SEED=${ROPED_TEST_SEED:-$(date +%s)}
+    step "kernels, random cases of seed $ROPED_TEST_SEED" run_ctest "$build_dir" -L kernel
+    unset ROPED_TEST_SEED
     step "build build/asan" build build/asan "--preset asan" \
         roped test_calls test_calls_in_process attack_grammar &&
         step "an hour of random requests" build/asan/tests/attack_grammar --seconds 3600 &&

@@ -1,6 +1,7 @@
 /*
  * random.h - repeatable random numbers for tests: one 64-bit state, the
- * splitmix64 step. Same seed, same cases, on every machine.
+ * splitmix64 step. Same seed, same cases, on every machine: with
+ * ROPED_TEST_SEED=N in the environment, which is printed, each has others.
  */
 #ifndef ROPED_TESTS_RANDOM_H
 #define ROPED_TESTS_RANDOM_H

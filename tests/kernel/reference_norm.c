@@ -219,7 +219,7 @@ void reference_add_rmsnorm(const struct roped_call *call,
 /* ------------------------------------------------------------- layer norms */
 
 struct moments {
-    double mean, s; /* s: 1 / sqrt(variance + eps) */
+    double mean, s; /* s: 1 / sqrt(variance + eps), as that of row_scale */
     bool is_flat;   /* all values are the mean */
 };
 
@@ -233,7 +233,8 @@ static struct moments moments_of(const struct norm_view *view, int64_t row)
         double off = value_at(view, first + j) - sum / n;
         squares += off * off;
     }
-    return (struct moments){sum / n, 1 / sqrt(squares / n + view->params->eps),
+    double s = 1 / sqrt(squares / n + view->params->eps);
+    return (struct moments){sum / n, s > (double)FLT_MAX ? INFINITY : s,
                             squares == 0};
 }
 
@@ -287,8 +288,8 @@ static void judge_layer_row(struct reference_judge *judge,
     for (int64_t j = 0; j < view->hidden; j++) {
         double gain = gain_at(view, own + j),
                slack = reference_lost(of.s, gain);
-        double v = (value_at(view, first + j) - of.mean) * of.s;
-        double product = v * gain;
+        double off = value_at(view, first + j) - of.mean;
+        double v = off * of.s, product = v * gain;
         if (rounds_product(view)) {
             slack += reference_unit(v, view->x->dtype) * fabs(gain);
             product = reference_round(v, view->x->dtype) * gain;
@@ -296,8 +297,11 @@ static void judge_layer_row(struct reference_judge *judge,
             product = round_like_x(view, product);
         }
         double near = isfinite(gain) ? farthest * fabs(gain) : 0;
+        double scale = fmax(largest, near) + slack * 1e6;
+        if (fabs(off) > (double)FLT_MAX) /* Inf in float32 */
+            scale = fmax(scale, (double)FLT_MAX);
         judge_float(judge, y, first + j, product + bias_at(bias, own + j),
-                    fmax(largest, near) + slack * 1e6, "y");
+                    scale, "y");
     }
 }
 

@@ -56,18 +56,20 @@ static double normal_at(const struct gradient_view *view,
     return (reference_value(view->x, i) - norm->mean) * norm->s;
 }
 
-/* A value where it is rounded to the type of x, and how far it is to the
- * neighbour that a tie may make it. */
+/* A value that may be 1e-6 and off wrong, where it is rounded to the type of x,
+ * and how far it is to the neighbour that a tie may make it. */
 struct rounded {
     double value, slack;
 };
 
-static struct rounded round_like_x(const struct gradient_view *view, double x)
+static struct rounded round_like_x(const struct gradient_view *view, double x,
+                                   double off)
 {
     if (!view->rounds)
         return (struct rounded){x, 0};
-    double low = reference_round_float(x * (1 - 1e-6), view->x->dtype);
-    double high = reference_round_float(x * (1 + 1e-6), view->x->dtype);
+    off += 1e-6 * fabs(x);
+    double low = reference_round_float(x - off, view->x->dtype);
+    double high = reference_round_float(x + off, view->x->dtype);
     double slack = fabs(high - low);
     return (struct rounded){reference_round_float(x, view->x->dtype),
                             isfinite(slack) ? slack : 0};
@@ -79,7 +81,7 @@ static struct rounded weighted_at(const struct gradient_view *view, int64_t row,
 {
     double g = reference_value(view->grad_y, row * view->width + column);
     double product = g * gain_at(view, column);
-    return roped_tensor_given(view->weight) ? round_like_x(view, product)
+    return roped_tensor_given(view->weight) ? round_like_x(view, product, 0)
                                             : (struct rounded){product, 0};
 }
 
@@ -120,8 +122,9 @@ static void judge_row(struct reference_judge *judge,
         double exact = s * (gw.value - shift - normal * k), scale;
         scale = s * (fabs(gw.value) + gw.slack * 1e6 + shift_magnitude +
                      (fabs(normal) + off) * (magnitude + shift_magnitude));
-        scale += 1e6 * (reference_lost(s, largest) +
-                        0x1p-149 * (1 + fabs(s) * (1 + fabs(normal))));
+        scale +=
+            1e6 * (reference_lost(s, largest) +
+                   0x1p-149 * (1 + fabs(s) * (1 + fabs(normal) + largest)));
         if (roped_tensor_given(view->grad_residual)) {
             double r = reference_value(view->grad_residual, first + j);
             exact += r;
@@ -129,6 +132,10 @@ static void judge_row(struct reference_judge *judge,
         }
         scale = within_float(within_float(scale, largest), magnitude);
         scale = within_float(scale, fabs(normal) * magnitude);
+        /* once a product is Inf, its row is so or NaN as sums meet it */
+        const double found = reference_value(grad_x, first + j);
+        if (isinf(magnitude) && !isfinite(exact) && !isfinite(found))
+            exact = found;
         judge_float(judge, grad_x, first + j, exact,
                     isfinite(scale) ? scale : 0, "grad_x");
     }
@@ -146,7 +153,8 @@ static void judge_sum(struct reference_judge *judge,
         struct rounded normal = {1, 0};
         if (norm) {
             scale += view->is_centred ? fabs(g) : 0;
-            normal = round_like_x(view, normal_at(view, &norm[row], i));
+            normal = round_like_x(view, normal_at(view, &norm[row], i),
+                                  view->is_centred ? 1e-6 : 0);
             double x = reference_value(view->x, i) - norm[row].mean;
             scale += 1e6 * reference_lost(fabs(g) * fabs(x), 0);
         }

@@ -51,13 +51,14 @@ static double normalize_head(const struct norm_rows *rows, int64_t at,
     return largest;
 }
 
-/* Gains may be multiplied by a pair's angles before the head is: a product
- * beyond float32 is Inf there, and what comes of it no number. */
-static bool is_beyond(const struct norm_rows *rows, int64_t a, int64_t b,
-                      double angle)
+/* A head's value, of which y are a pair's, or the product of a gain and an
+ * angle, whichever is made first: beyond float32 it is Inf there, and what
+ * comes of it no number. */
+static bool is_beyond(const struct norm_rows *rows, const double *y, int64_t a,
+                      int64_t b, double angle)
 {
-    return fmax(fabs(gain_of(rows, a)), fabs(gain_of(rows, b))) * angle >
-           (double)FLT_MAX;
+    double gain = fmax(fabs(gain_of(rows, a)), fabs(gain_of(rows, b)));
+    return fmax(gain * angle, fmax(fabs(y[a]), fabs(y[b]))) > (double)FLT_MAX;
 }
 
 static void judge_head(struct reference_judge *judge,
@@ -84,7 +85,8 @@ static void judge_head(struct reference_judge *judge,
         angle_of(view, token, pair, &c, &s);
         double angle = fmax(fabs(c), fabs(s));
         double scale = (largest + 1e6 * (slack[a] + slack[b])) * angle;
-        if (is_beyond(rows, a, b, angle))
+        scale += 1e6 * reference_lost(sqrt((double)heads->width), 0);
+        if (is_beyond(rows, y, a, b, angle))
             scale = fmax(scale, (double)FLT_MAX);
         judge_one(judge, heads, at + a, y[a] * c - y[b] * s, scale);
         judge_one(judge, heads, at + b, y[b] * c + y[a] * s, scale);
