@@ -116,7 +116,10 @@ static struct interval place_of(const struct pair_view *view, int64_t i,
     double z = value_at(view, i), gain = gain_at(view, i);
     struct interval scales = scale_places(view, s);
     struct interval y = between(z * scales.low, z * scales.high);
-    double lost = isfinite(s) ? least * (1 + s) : 0;
+    /* of x * s, and of an activation below float32's range before that */
+    double of_act =
+        view->pair == GATE_THEN_NORM ? fabs(reference_value(view->x, i)) : 0;
+    double lost = isfinite(s) ? least * (1 + s + s * of_act) : 0;
     y = widened(y, view->pair == GATE_THEN_NORM ? 2 * slip : slip, lost);
     if (isnan(z * s))
         return (struct interval){NAN, NAN};
