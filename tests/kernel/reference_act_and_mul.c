@@ -396,7 +396,7 @@ static struct slope slope_of(int activation, double alpha, double x)
     }
 }
 
-/* grad_y * up may leave float32 although its product with the slope does not;
+/* grad_y * up, or the slope, may leave float32 although their product does not;
  * where the slope is 0, so is the gradient. */
 static void judge_gate(struct reference_judge *judge,
                        const struct roped_call *call, double g,
@@ -412,8 +412,8 @@ static void judge_gate(struct reference_judge *judge,
                                  to->gate_at));
         scale = fmax(scale_of(exact, to_act), fabs(to_act) * slope.scale);
         scale += 1e6 * 0x1p-149 * fabs(slope.value);
-        if (2 * fabs(to_act) > (double)FLT_MAX)
-            scale = fmax(scale, fabs(to_act));
+        if (2 * fmax(fabs(to_act), fabs(slope.value)) > (double)FLT_MAX)
+            scale = fmax(scale, (double)FLT_MAX);
     }
     judge_float(judge, to->gate, to->gate_at, exact,
                 isfinite(scale) ? scale : 0, "grad_gate");

@@ -287,7 +287,8 @@ static void judge_layer_row(struct reference_judge *judge,
     }
     for (int64_t j = 0; j < view->hidden; j++) {
         double gain = gain_at(view, own + j),
-               slack = reference_lost(of.s, gain);
+               slack = reference_lost(of.s, gain) +
+                       reference_lost(of.s * gain, 0); /* of the mean */
         double off = value_at(view, first + j) - of.mean;
         double v = off * of.s, product = v * gain;
         if (rounds_product(view)) {
