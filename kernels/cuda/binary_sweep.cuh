@@ -644,12 +644,15 @@ static inline int32_t side_of_cross(const struct binary_plan *plan)
     return side != kBoth && other == (kBoth ^ side) ? side : 0;
 }
 
-// A warp has a row of a panel, and a block as many rows as it has warps.
+// A warp has a row of a panel, and a block as many rows as it has warps. What a block waits for at
+// its begin and its end costs more than steps do: of few panels there are as many segments as
+// multiprocessors hold blocks at once, two each. Of more panels so many blocks do not come out.
 template <typename T>
 static enum roped_status launch_cross(struct sweep_args *args, struct roped_queue *queue,
                                       struct roped_error *err)
 {
     constexpr int kWarps = kSumThreads / 32;
+    constexpr int64_t kAtOnce = 2 * kMultiprocessors; // blocks
     struct sum_args *sum = &args->sum;
     args->lanes = 32;
     args->own_lanes = 32 - args->is_shifted;
@@ -659,12 +662,14 @@ static enum roped_status launch_cross(struct sweep_args *args, struct roped_queu
     args->has_gaps = 1;
     args->by_packets = index_divisor(args->packets);
     args->n_lanes = sum->n_kept * args->packets;
-    int64_t steps = steps_of_thread(args->n_lanes * sum->n_steps);
-    steps = clamp(sum->n_steps / (kWarps * kMostSegments), steps, sum->n_steps);
-    args->sum.steps_per_segment = blocks_of(steps, kSweepUnroll) * kSweepUnroll * kWarps;
+    const int64_t n_blocks = sum->n_kept * args->n_panels, n_rows = sum->n_kept * sum->n_steps;
+    const bool is_few = 4 * n_blocks <= kAtOnce;
+    const int64_t most = blocks_of(sum->n_steps, (is_few ? kSweepUnroll : kFewSteps) * kWarps);
+    const int64_t rows =
+        blocks_of(sum->n_steps, clamp((is_few ? 1 : 4) * kAtOnce / n_blocks, 1, most));
+    sum->steps_per_segment = blocks_of(rows, kSweepUnroll * kWarps) * kSweepUnroll * kWarps;
     sum->n_segments = (uint32_t)blocks_of(sum->n_steps, sum->steps_per_segment);
     lay_out_walk(&args->walk, kWarps);
-    const int64_t n_blocks = sum->n_kept * args->n_panels, n_rows = sum->n_kept * sum->n_steps;
     const int64_t n_partial = n_blocks * sum->n_segments * args->own_lanes * kVecOf<T>;
     enum roped_status status = roped_cuda_scratch(
         queue, (n_partial + args->n_panels * n_rows) * (int64_t)sizeof(float),

@@ -228,9 +228,9 @@ static int64_t parts_of_row(const quantize_args &codes, int64_t packets, int64_t
     return parts;
 }
 
-// A row for a block, or a warp, or a part of one. Of a few rows, of which multiprocessors have room
-// for a thread each packet, a thread has as few packets as there are threads for; of many as many
-// as let a warp hold a row, which needs no barrier then, or four.
+// A row for a block, or a warp, or a part of one. A thread has as few packets as a block, and
+// multiprocessors, have threads for; but of many rows a warp has each that it can hold, which needs
+// no barrier then.
 template <typename S, bool kShifts>
 static enum roped_status launch_row(const typename S::args &args, struct roped_queue *queue,
                                     struct roped_error *err)
@@ -240,13 +240,15 @@ static enum roped_status launch_row(const typename S::args &args, struct roped_q
     const int64_t parts = parts_of_row(codes, whole, S::kPacketsOfPart, queue);
     const int64_t packets = blocks_of(whole, parts);
     const int64_t chips = queue->n_multiprocessors;
-    const bool is_few =
-        codes.n_rows <= 2 * chips || codes.n_rows * packets <= chips * kThreadsOfChip;
+    const bool is_many = codes.n_rows > 2 * chips;
+    const bool is_of_warp = packets <= 32 * (S::kIsCheap ? kMostVecs : 2);
     kernel_fn<typename S::args> *kernel = tile_kernel<S, 1, false, kShifts>;
     int vecs = 1;
     for (kernel_fn<typename S::args> *next :
          {tile_kernel<S, 2, false, kShifts>, tile_kernel<S, 4, false, kShifts>})
-        if (packets > vecs * (is_few ? kMostThreads : 32)) {
+        if (packets > vecs * kMostThreads ||
+            (is_many && packets > vecs * 32 &&
+             (is_of_warp || codes.n_rows * packets > vecs * chips * kThreadsOfChip))) {
             kernel = next;
             vecs *= 2;
         }

@@ -40,7 +40,8 @@ static const struct pair models[] = {
     {2, {4096, 1},          {1, 4096}},       /* products of two vectors */
 };
 /* Rows that begin anywhere, of few terms or in few threads; and operands that
- * are both broadcast, over small dims. They come last: random shapes stay. */
+ * are both broadcast, over small dims, or in outer products. They come last:
+ * random shapes stay. */
 static const struct pair others[] = {
     {2, {2, 400001},        {1, 400001}},
     {2, {3, 266665},        {1, 266665}},
@@ -51,6 +52,10 @@ static const struct pair others[] = {
     {3, {1, 25, 32},        {5592, 25, 1}},
     {5, {1, 4, 1, 5, 8},    {11863, 4, 1, 1, 8}},
     {5, {608, 4, 1, 1, 112},{1, 1, 1, 16, 1}},
+    {2, {16384, 1},         {1, 1024}},
+    {2, {1000, 1},          {1, 20001}},
+    {3, {8, 2048, 1},       {8, 1, 2048}},
+    {2, {64, 1},            {1, 100000}},
 };
 /* clang-format on */
 
