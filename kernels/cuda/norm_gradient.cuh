@@ -9,8 +9,9 @@
 // Vectors of 16 bytes go round the threads of a row, which are as many whole warps as it needs.
 // Rows of up to 1,024 vectors are in registers while they are summed and written, others in shared
 // memory, or, where that has no room, they are read again. Where columns' sums would be more than
-// what is read, each row has a block of its own, and columns are read again; that kernel also has
-// rows that are wider, and those that 16 bytes do not divide (norm_gradient_only.cuh).
+// what is read, each row has a block of its own, a few wide ones a cluster, and columns are read
+// again; such kernels also have rows that are wider, and those that 16 bytes do not divide
+// (norm_gradient_only.cuh).
 //
 // The number of blocks, and what each of their threads adds, follow from the shape, and from
 // whether 16 bytes divide addresses and rows: the same bits from run to run and from device to
@@ -404,6 +405,64 @@ static enum roped_status launch_any(struct norm_gradient_args args, struct roped
                         bytes + args.sums_in_shared * of_sums, queue, err);
 }
 
+// Cuts a row of so many shares into as many blocks, a cluster, as it takes for two on each
+// multiprocessor, of two warps or more. Returns threads of each.
+static inline int64_t cut_row(struct norm_gradient_args *args, int64_t shares)
+{
+    int64_t parts = 2;
+    while (shares / parts > 256 ||
+           (parts < 8 && shares / (2 * parts) >= 64 && parts * args->n_rows <= kMultiprocessors))
+        parts *= 2;
+    const int64_t warps = shares / 32, of_part = blocks_of(warps, parts);
+    args->n_parts = (int32_t)blocks_of(warps, of_part);
+    return 32 * of_part;
+}
+
+// Rows of 1,025 to 4,096 vectors in registers, a block for each, or of more than 2,048 a cluster.
+template <typename T, bool kCentres, bool kRounds>
+static enum roped_status start_wide(struct norm_gradient_args args, int64_t vectors,
+                                    struct roped_queue *queue, struct roped_error *err)
+{
+    using C = gradient_config<T, kCentres, kRounds, true, 1024, 4, true, true>;
+    const int64_t shares = shares_of(vectors, true);
+    args.n_shares = (int32_t)shares;
+    return start_only<C>(args, vectors > 2048 ? cut_row(&args, shares) : shares, queue, err);
+}
+
+// Are there rows of more than 2,048 vectors for clusters? Each has two multiprocessors, and some
+// are in no whole cluster.
+static inline bool has_wide_parts(const struct norm_gradient_args &args, int64_t vectors,
+                                  const struct roped_queue *queue)
+{
+    return queue->can_overlap && vectors > 2048 && vectors <= 4096 &&
+           2 * args.n_rows <= kMultiprocessors * 7 / 8;
+}
+
+// Float32 rows that are odd, or wider than that, if each part has a multiprocessor for itself: in
+// shared memory.
+static inline bool has_any_parts(const struct norm_gradient_args &args, int64_t vectors,
+                                 const struct roped_queue *queue)
+{
+    return queue->can_overlap && vectors > 512 && 8 * args.n_rows <= kMultiprocessors &&
+           args.hidden <= kMostFloatSum;
+}
+
+template <bool kCentres>
+static enum roped_status start_any_parts(struct norm_gradient_args args, struct roped_queue *queue,
+                                         struct roped_error *err)
+{
+    using C = gradient_config<float, kCentres, false, false, 1024, 1, true, true>;
+    const int64_t vectors = args.sum_pitch / C::kVec;
+    const int64_t shares = shares_of(vectors, args.hidden == args.sum_pitch);
+    const int64_t threads = cut_row(&args, shares);
+    args.n_shares = (int32_t)shares;
+    args.n_packets = (int32_t)(blocks_of(vectors, shares) * (threads + 1));
+    const int64_t bytes = 2 * 16 * (int64_t)args.n_packets;
+    args.n_staged = bytes <= room_of_block<C>(1, queue) ? 2 : 0;
+    return start_apart<C>(any_norm_gradient_kernel<C>, args, threads, args.n_staged ? bytes : 0,
+                          queue, err);
+}
+
 template <typename T, bool kCentres, bool kRounds>
 static enum roped_status launch_aligned(const struct norm_gradient_args &args,
                                         struct roped_queue *queue, struct roped_error *err)
@@ -411,6 +470,11 @@ static enum roped_status launch_aligned(const struct norm_gradient_args &args,
     const int64_t vectors = args.sum_pitch / kVecOf<T>, threads = shares_of(vectors, true);
     const bool shares_block = vectors <= 32 && args.n_rows > 1,
                is_many = args.n_rows > kMultiprocessors;
+    if (has_wide_parts(args, vectors, queue))
+        return start_wide<T, kCentres, kRounds>(args, vectors, queue, err);
+    if constexpr (sizeof(T) == 4)
+        if (vectors > 4096 && has_any_parts(args, vectors, queue))
+            return start_any_parts<kCentres>(args, queue, err);
     if (vectors > 2048)
         return launch_any<T, kCentres, kRounds, true>(args, queue, err);
     if (!shares_block && reads_again(args, vectors, blocks_at_once(threads), sizeof(T))) {
@@ -425,10 +489,9 @@ static enum roped_status launch_aligned(const struct norm_gradient_args &args,
                 args, threads, queue, err);
         if (is_many && vectors > 512)
             return launch_any<T, kCentres, kRounds, true>(args, queue, err);
-        if (vectors <= 1024)
-            return start_only<gradient_config<T, kCentres, kRounds, true, 512, 2, true>>(
-                args, threads, queue, err);
-        return start_only<gradient_config<T, kCentres, kRounds, true, 512, 4, true>>(args, threads,
+        if (vectors > 1024)
+            return start_wide<T, kCentres, kRounds>(args, vectors, queue, err);
+        return start_only<gradient_config<T, kCentres, kRounds, true, 512, 2, true>>(args, threads,
                                                                                      queue, err);
     }
     if (vectors <= 16)
@@ -447,10 +510,13 @@ static enum roped_status launch_shifted(const struct norm_gradient_args &args,
 {
     const int64_t vectors = args.sum_pitch / kVecOf<T>;
     const int64_t shares = shares_of(vectors, args.hidden == args.sum_pitch);
-    if constexpr (sizeof(T) == 2)
-        if (vectors > 512 && vectors <= 2 * shares && args.n_rows <= kMultiprocessors)
-            return start_only<gradient_config<T, kCentres, kRounds, false, 1024, 2, true>>(
-                args, shares, queue, err);
+    if constexpr (sizeof(T) == 4) {
+        if (has_any_parts(args, vectors, queue))
+            return start_any_parts<kCentres>(args, queue, err);
+    } else if (vectors > 512 && vectors <= 2 * shares && args.n_rows <= kMultiprocessors) {
+        return start_only<gradient_config<T, kCentres, kRounds, false, 1024, 2, true>>(args, shares,
+                                                                                       queue, err);
+    }
     return launch_any<T, kCentres, kRounds, false>(args, queue, err);
 }
 
@@ -493,6 +559,7 @@ norm_gradient_args_of(const struct rmsnorm_plan *plan, const struct norm_gradien
         return plan->n_rows > 1 ? row_stride(tensor, plan->hidden) : plan->hidden;
     };
     struct norm_gradient_args args = {};
+    args.n_parts = 1;
     args.grad_y = of->grad_y->data;
     args.x = of->x->data;
     args.weight = of->weight->data;

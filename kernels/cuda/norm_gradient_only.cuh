@@ -80,6 +80,8 @@ struct only_row {
     // they add last there, a pair adds here.
     __device__ __forceinline__ int column(int v) const
     {
+        if constexpr (C::kIsPart)
+            return (v * args.n_shares + share_of_part(args, C::kVec)) * C::kVec;
         const int thread = (int)threadIdx.x, threads = (int)blockDim.x;
         if constexpr (C::kVectors > 1)
             return (v * threads + thread) * C::kVec;
@@ -132,20 +134,23 @@ struct only_row {
 static __device__ __forceinline__ void store_scale(const norm_gradient_args &args, int64_t row,
                                                    const row_factors &of)
 {
-    if (args.scales && threadIdx.x == 0)
+    if (args.scales && threadIdx.x == 0 && blockIdx.y == 0)
         args.scales[row] = make_float4(of.mean, of.rest, of.s, 0.0f);
 }
 
 // A row for each block. What the columns' sums need of it is left for columns_kernel, unless it is
 // the only row.
 template <typename C>
-static __global__ void __launch_bounds__(C::kBlock)
+static __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
     only_norm_gradient_kernel(const __grid_constant__ struct norm_gradient_args args)
 {
     using T = typename C::T;
     __shared__ gradient_exchange<C> exchange;
     let_next_start();
-    if constexpr (C::kWarps > 1)
+    if constexpr (C::kIsPart) {
+        if (gridDim.y > 1)
+            exchange.begin();
+    } else if constexpr (C::kWarps > 1)
         exchange.clear();
     wait_for_previous();
     const only_row<C> row(args);
@@ -153,7 +158,8 @@ static __global__ void __launch_bounds__(C::kBlock)
     uint4 before[C::kVectors] = {};
     if (residual && C::kAligned)
         row.load(residual + row.row * args.grad_residual_pitch, args.grad_residual_end, before);
-    const row_in_memory<C> again{args, row.row, row.column(0) / C::kVec, (int)blockDim.x, nullptr};
+    const int lane = C::kIsPart ? (int)threadIdx.x : row.column(0) / C::kVec;
+    const row_in_memory<C> again{args, row.row, lane, (int)blockDim.x, nullptr};
     const row_factors of = find_factors<C>(row, again, exchange, 0);
     store_scale(args, row.row, of);
     if (residual && !C::kAligned) // there are no registers for it before
@@ -173,13 +179,15 @@ static __global__ void __launch_bounds__(C::kBlock)
 // shared memory, or is read again for each sum. Of a block of several rows, the columns' sums are
 // added in memory: a thread has the same columns of each.
 template <typename C>
-static __global__ void __launch_bounds__(C::kBlock)
+static __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
     any_norm_gradient_kernel(const __grid_constant__ struct norm_gradient_args args)
 {
     using T = typename C::T;
     extern __shared__ uint4 memory[]; // the row, then sums
     __shared__ gradient_exchange<C> exchange;
     let_next_start();
+    if constexpr (C::kIsPart)
+        exchange.begin();
     wait_for_previous();
     const T *residual = static_cast<const T *>(args.grad_residual);
     float *all = args.partial + blockIdx.x * args.n_sums * args.sum_pitch;
@@ -187,8 +195,11 @@ static __global__ void __launch_bounds__(C::kBlock)
         all = reinterpret_cast<float *>(memory + args.sums_behind);
     int64_t next = row_of_block(args);
     for (int turn = 0; turn == 0 || (!args.scales && next < args.n_rows); turn++) {
-        const row_in_memory<C> row{args, next, (int)threadIdx.x, (int)blockDim.x,
-                                   args.n_staged ? memory : nullptr};
+        const row_in_memory<C> row{
+            args, next, C::kIsPart ? share_of_part(args, C::kVec) : (int)threadIdx.x,
+            C::kIsPart ? args.n_shares : (int)blockDim.x, args.n_staged ? memory : nullptr};
+        const row_in_memory<C> again{args, next, (int)threadIdx.x, (int)blockDim.x,
+                                     C::kIsPart ? nullptr : row.staged};
         next += gridDim.x;
         const bool is_last = next >= args.n_rows;
         const bool comes_next = C::kAligned && args.n_staged && !args.scales && !is_last;
@@ -199,7 +210,7 @@ static __global__ void __launch_bounds__(C::kBlock)
                 __syncthreads(); // nobody needs the row before
             row.fetch();
         }
-        const row_factors of = find_factors<C>(row, row, exchange, turn % 2);
+        const row_factors of = find_factors<C>(row, again, exchange, turn % 2);
         store_scale(args, row.row, of);
         T *to = static_cast<T *>(args.grad_x) + row.row * args.grad_x_pitch;
         row.for_each([&](int, int64_t column, int n, auto &x, auto &g, auto &w) {
@@ -389,9 +400,10 @@ static inline enum roped_status start_rows(kernel_fn<struct norm_gradient_args> 
                                            int64_t threads, int64_t shared_bytes,
                                            struct roped_queue *queue, struct roped_error *err)
 {
-    return n_rows <= 0 ? ROPED_OK
-                       : start(queue, kernel, dim3((unsigned)threads), n_rows, dim3(1), args, err,
-                               shared_bytes);
+    return n_rows <= 0
+               ? ROPED_OK
+               : start(queue, kernel, dim3((unsigned)threads), n_rows,
+                       dim3(1, (unsigned)args.n_parts), args, err, shared_bytes, args.n_parts > 1);
 }
 
 // The same, and what adds up the columns: of as many segments at once as there is room for.

@@ -33,7 +33,9 @@ struct norm_gradient_args {
     int32_t n_sums, n_partial;
     int32_t n_stages;       // rows that are on their way to shared memory
     int32_t n_staged;       // tensors of which a row waits there: x and grad_y, then weight
-    int32_t n_shares;       // whose sum a row's is: as many as its threads, or twice as many
+    int32_t n_shares;       // whose sum a row's is: as many as its threads, or more
+    int32_t n_parts;        // blocks of a row, a cluster
+    int32_t n_packets;      // of a tensor that a part has in shared memory
     int32_t sums_in_shared; // bool
     int32_t sums_behind;    // so many packets of a row, in any_norm_gradient_kernel
     int32_t keeps;          // bool: lines that are read leave L2 last (device/vector.cuh)
@@ -48,17 +50,19 @@ constexpr int kDtypeOf = std::is_same<T, float>::value    ? ROPED_F32
                                                           : ROPED_BF16;
 
 // Threads of a row, or where kGroups is 1 at most so many, and the vectors of each. A block of
-// narrow rows has several; kIsAlone: each row has a block of its own. kIsAny: of one row of any
-// width, a vector at a time.
+// narrow rows has several; kIsAlone: each row has a block of its own, or kIsPart: also a cluster of
+// blocks, of which each thread has a share of the row's sum. kIsAny: of one row of any width, a
+// vector at a time.
 template <typename Element, bool kIsCentred, bool kDoesRound, bool kIsAligned, int kOfRow,
-          int kOfThread, bool kIsAlone = false>
+          int kOfThread, bool kIsAlone = false, bool kIsOfCluster = false>
 struct gradient_config {
     using T = Element;
     static constexpr bool kCentres = kIsCentred, kRounds = kDoesRound, kAligned = kIsAligned;
     static constexpr int kVec = kVecOf<T>, kThreads = kOfRow, kVectors = kOfThread;
     static constexpr int kSums = kCentres ? 2 : 1;
     static constexpr int kGroups = kIsAlone || kThreads > 32 ? 1 : 256 / kThreads;
-    static constexpr int kBlock = kThreads * kGroups;
+    static constexpr bool kIsPart = kIsOfCluster;
+    static constexpr int kBlock = kIsPart ? 512 : kThreads * kGroups;
     static constexpr bool kIsAny = kThreads == 1024 && kVectors == 1;
     static constexpr int kMinBlocks = kGroups == 1 ? 1 : kCentres ? 2 : 3;
     static constexpr bool kHolds = kVectors <= 2; // rows and gains, in registers
@@ -376,8 +380,15 @@ struct row_in_hand {
     }
 };
 
+// Which share of a row's sum a thread of a cluster has: warps behind the last one have no vectors.
+static __device__ __forceinline__ int share_of_part(const norm_gradient_args &args, int kVec)
+{
+    const int share = (int)(blockIdx.y * blockDim.x + threadIdx.x);
+    return share < args.n_shares ? share : share + ((int)args.sum_pitch / kVec + 31) / 32 * 32;
+}
+
 // The same of a row of any width, at any address: in memory, or in shared memory, in the packets of
-// 16 bytes that cover it.
+// 16 bytes that cover it. A part of a row has there only the vectors of its threads.
 template <typename C>
 struct row_in_memory {
     using T = typename C::T;
@@ -394,7 +405,38 @@ struct row_in_memory {
     }
     __device__ __forceinline__ int n_packets() const
     {
+        if constexpr (C::kIsPart)
+            return args.n_packets;
         return (int)args.sum_pitch / C::kVec + (C::kAligned ? 0 : 1);
+    }
+    // Where a vector is among them; of each turn's vectors a part has one more than threads.
+    __device__ __forceinline__ int place(int64_t column) const
+    {
+        const int vector = (int)column / C::kVec;
+        if constexpr (C::kIsPart)
+            return vector / args.n_shares * ((int)blockDim.x + 1) + (int)threadIdx.x;
+        return vector;
+    }
+    // The packets of a part's vectors, and the gains of those to the first-level cache.
+    __device__ __forceinline__ void fetch_part(uint4 *to, const void *from) const
+    {
+        const int off = (int)((uintptr_t)from & 15), end = off + (int)args.hidden * kSize;
+        const char *first = static_cast<const char *>(from) - off;
+#pragma unroll 1
+        for (int v = blockIdx.y * blockDim.x; v < (int)args.sum_pitch / C::kVec;
+             v += args.n_shares) {
+#pragma unroll 1
+            for (int i = threadIdx.x; i <= (int)blockDim.x; i += blockDim.x)
+                copy_bytes(to + i, first + 16 * (v + i), end - 16 * (v + i));
+            to += blockDim.x + 1;
+        }
+    }
+    __device__ __forceinline__ void prefetch(const void *from, int of_element) const
+    {
+#pragma unroll 1
+        for (int column = lane * C::kVec; from && column < args.hidden; column += threads * C::kVec)
+            asm volatile("prefetch.global.L1 [%0];" ::"l"(
+                __cvta_generic_to_global(static_cast<const char *>(from) + column * of_element)));
     }
     // Of so many bytes, all packets that have any, and so many in all. Behind the row are zeros.
     __device__ __forceinline__ void fetch(uint4 *to, const void *from, int bytes, int packets) const
@@ -410,6 +452,15 @@ struct row_in_memory {
     {
         const gradient_row<C> of(args, row);
         const int packets = n_packets(), hidden = (int)args.hidden;
+        if constexpr (C::kIsPart) {
+            fetch_part(staged, of.x);
+            fetch_part(staged + packets, of.g);
+            end_stage();
+            prefetch(args.weight, args.weight_dtype == ROPED_F32 ? 4 : 2);
+            wait_for_stage(1);
+            __syncthreads();
+            return;
+        }
         fetch(staged, of.x, hidden * kSize, packets);
         fetch(staged + packets, of.g, hidden * kSize, packets);
         if (args.n_staged == 3) {
@@ -433,7 +484,7 @@ struct row_in_memory {
     {
         if (!staged)
             return load_any<C>(of_row + column, n, end);
-        const uint4 *at = staged + which * n_packets() + (int)column / C::kVec;
+        const uint4 *at = staged + which * n_packets() + place(column);
         if constexpr (C::kAligned)
             return at[0];
         return n > 0 ? shift_packets<kSize>(at[0], at[1], (int)((uintptr_t)of_row & 15))

@@ -1,6 +1,7 @@
 // norm_gradient_sums.cuh - gradients of norms of rows: the sums of a row, and what is made of them.
 #pragma once
 
+#include "cuda/device/cluster.cuh"
 #include "cuda/device/norm_gradient.cuh"
 #include "cuda/device/reduce.cuh"
 #include "cuda/device/squares.cuh"
@@ -12,10 +13,56 @@
 template <typename C, typename Acc>
 using gradient_sums = std::conditional_t<C::kCentres, two_sums<two_sums<Acc>>, two_sums<Acc>>;
 
+// What the blocks of a row tell each other, once. Two floats are sent as the bits of a double.
+template <int kSums>
+struct parts_exchange {
+    cluster_values<float, 32> of_x;
+    cluster_values<double, 32> of_sums[kSums];
+
+    __device__ __forceinline__ void begin()
+    {
+        if constexpr (kSums > 1) {
+            of_x.prepare();
+            of_sums[1].prepare();
+        }
+        of_sums[0].begin();
+    }
+    __device__ __forceinline__ void send(int i, const two_sums<float> &x)
+    {
+        of_sums[i].send_of_warp(__hiloint2double(__float_as_int(x.second), __float_as_int(x.first)),
+                                blockDim.x / 32);
+    }
+    __device__ __forceinline__ two_sums<float> receive(int i)
+    {
+        of_sums[i].wait();
+        return sum_leaves(reinterpret_cast<const two_sums<float> *>(of_sums[i].of_warp),
+                          (int)(gridDim.y * (blockDim.x / 32)));
+    }
+    __device__ __forceinline__ float sum_of(float x)
+    {
+        return of_x.sum_of(x);
+    }
+    __device__ __forceinline__ two_sums<float> sum_of(const two_sums<float> &x)
+    {
+        send(0, sum_in_warp<32>(x));
+        return receive(0);
+    }
+    __device__ __forceinline__ two_sums<two_sums<float>> sum_of(two_sums<two_sums<float>> x)
+    {
+        x = sum_in_warp<32>(x);
+        send(0, x.first);
+        send(kSums - 1, x.second);
+        const two_sums<float> first = receive(0);
+        return {first, receive(kSums - 1)};
+    }
+};
+struct no_parts {
+};
+
 // What the warps of a row tell each other, for rows in turn. That of warps which a block does not
 // have stays 0.
 template <typename C>
-struct gradient_exchange {
+struct gradient_exchange : std::conditional_t<C::kIsPart, parts_exchange<C::kSums>, no_parts> {
     gradient_sums<C, double> exact[2][C::kWarps];
     gradient_sums<C, float> sums[2][C::kWarps];
     double exact_x[2][C::kWarps];
@@ -161,11 +208,39 @@ __device__ __forceinline__ Sum sum_over_row(const Sum &share, Sum *shared)
         return sum_in_group<C::kThreads>(share, shared);
 }
 
-// The same of what share_of(row) says of a thread's vectors, or of each of its two shares.
-template <typename C, typename Sum, typename Row, typename F>
-__device__ __forceinline__ Sum sum_of_row(const Row &row, Sum *shared, const F &share_of)
+// The sum of a whole row in a part of it: of any number of shares.
+template <typename C, typename Sum, typename F>
+__device__ __forceinline__ Sum sum_of_shares(const row_in_memory<C> &row, Sum *shared,
+                                             const F &share_of)
 {
-    if constexpr (!C::kIsAny) {
+#pragma unroll 1
+    for (int i = row.lane; i < row.args.n_shares; i += row.threads) {
+        const Sum sum = sum_in_warp<32>(share_of(row.share(i)));
+        if (i % 32 == 0)
+            shared[i / 32] = sum;
+    }
+    __syncthreads();
+    return sum_leaves(shared, row.args.n_shares / 32);
+}
+
+// The same of what share_of(row) says of a thread's vectors, or of each of its two shares. In
+// double each part of a row sums all of it.
+template <typename C, typename Acc, typename Sum, typename Row, typename F>
+__device__ __forceinline__ Sum sum_of_row(const Row &row, gradient_exchange<C> &exchange,
+                                          Sum *shared, const F &share_of)
+{
+    if constexpr (C::kIsPart && sizeof(Acc) == 8) {
+        return sum_of_shares<C>(row, shared, share_of);
+    } else if constexpr (C::kIsPart) {
+        Sum sum = share_of(row);
+        if (C::kIsAny || gridDim.y > 1)
+            return exchange.sum_of(sum);
+        sum = sum_in_warp<32>(sum);
+        if (threadIdx.x % 32 == 0)
+            shared[threadIdx.x / 32] = sum;
+        __syncthreads();
+        return sum_leaves(shared, (int)blockDim.x / 32);
+    } else if constexpr (!C::kIsAny) {
         return sum_over_row<C>(share_of(row), shared);
     } else {
         const int n_shares = row.args.n_shares;
@@ -187,13 +262,14 @@ sums_of(const norm_gradient_args &args, const Row &row, gradient_exchange<C> &sh
 {
     mean = 0.0f;
     if constexpr (C::kCentres) {
-        const Acc sum = sum_of_row<C>(row, shared.of_x(Acc(), parity),
-                                      [](const auto &part) { return share_of_x<C, Acc>(part); });
+        const Acc sum =
+            sum_of_row<C, Acc>(row, shared, shared.of_x(Acc(), parity),
+                               [](const auto &part) { return share_of_x<C, Acc>(part); });
         mean = (float)(sum * (sizeof(Acc) == 8 ? (Acc)(1.0 / (double)args.hidden)
                                                : (Acc)args.inverse_hidden));
     }
-    return sum_of_row<C>(row, shared.of(Acc(), parity),
-                         [&](const auto &part) { return share_of_sums<C, Acc>(part, mean); });
+    return sum_of_row<C, Acc>(row, shared, shared.of(Acc(), parity),
+                              [&](const auto &part) { return share_of_sums<C, Acc>(part, mean); });
 }
 
 // What float32 found of a row: factors, unless its products had no sum that they could be made of.
@@ -250,9 +326,9 @@ __device__ __forceinline__ row_factors settle(const row_in_memory<C> row,
     bool is_good;
     row_factors again = factors_of(row.args, mean, exact, is_good);
     if constexpr (C::kCentres) {
-        const double dot = sum_of_row<C>(row, shared.of_x(0.0, parity), [&](const auto &part) {
-            return share_of_dot<C>(part, again);
-        });
+        const double dot =
+            sum_of_row<C, double>(row, shared, shared.of_x(0.0, parity),
+                                  [&](const auto &part) { return share_of_dot<C>(part, again); });
         again.k = (float)(dot / (double)row.args.hidden);
     }
     return is_known ? found.of : again;
