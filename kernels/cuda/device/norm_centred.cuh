@@ -32,11 +32,12 @@ struct centred_config {
     static constexpr bool kIsBlock = !kIsNarrow;
     static constexpr bool kIsPlain = kPlain;
     static constexpr bool kKeeps = kKeep;
-    static constexpr bool kIsShort = kVectors / kShares <= 2;
+    static constexpr bool kIsShort = kVectors <= 2;
     static constexpr bool kHoldsFloats = kIsShort || (K::kAdds && !K::kRoundsSum);
     static constexpr bool kStartsWeights = kPlain && kIsShort;
-    // two blocks on a multiprocessor of 576 threads, which a row of 18,432 of 16 bits takes
-    static constexpr int kRegisters = kShares == 2 ? 96 : kVectors <= 4 ? 56 : 64;
+    // two blocks on a multiprocessor of 576 threads, which a row of 18,432 of 16 bits takes, and
+    // four of the halves of one of 8,192
+    static constexpr int kRegisters = kVectors > 4 || kShares == 2 ? 64 : 56;
 };
 // ------------------------------------------------------------------------------------ places
 
