@@ -220,28 +220,41 @@ struct warp_sums {
     float n; // elements
 };
 
-// About the mean of the first warp, with the same bits in every thread. together: 32 places that
-// nobody reads any more.
-template <int kShares, typename Acc>
-__device__ __forceinline__ two_sums<Acc> sums_of_warps(const row_threads<true, kShares> &group,
-                                                       const warp_sums<Acc> &mine,
-                                                       warp_sums<Acc> *together, float &mean)
+// About the mean of the first warp, with the same bits in every thread: from what each warp knows,
+// by so many lanes, a power of two.
+template <typename Acc, typename F>
+__device__ __forceinline__ two_sums<Acc> sums_of_warps(int n_warps, int lanes, const F &of_warp,
+                                                       float &mean)
 {
-    int n_warps = group.threads / 32, lane = group.thread & 31;
-    int lanes = n_warps == 1 ? 1 : 2 << (31 - __clz(n_warps - 1));
-    int other = lane & (lanes - 1);
-    if (lane % (32 / kShares) == 0 && (kShares == 1 || group.warp() < n_warps))
-        together[group.warp()] = mine;
-    __syncthreads();
-    mean = together[0].mean;
+    const int other = threadIdx.x & (lanes - 1);
+    mean = of_warp(0).mean;
     two_sums<Acc> sums = {};
     if (other < n_warps) {
-        const warp_sums<Acc> &warp = together[other];
+        const warp_sums<Acc> &warp = of_warp(other);
         Acc off = (Acc)warp.mean - (Acc)mean, far = (Acc)warp.n * off;
         sums = {far + warp.about.first,
                 fma(off, fma((Acc)2, warp.about.first, far), warp.about.second)};
     }
     return sum_over(sums, lanes);
+}
+
+__device__ __forceinline__ int lanes_of_warps(int n_warps)
+{
+    return n_warps == 1 ? 1 : 2 << (31 - __clz(n_warps - 1));
+}
+
+// The same of a block. together: 32 places that nobody reads any more.
+template <int kShares, typename Acc>
+__device__ __forceinline__ two_sums<Acc> sums_of_block(const row_threads<true, kShares> &group,
+                                                       const warp_sums<Acc> &mine,
+                                                       warp_sums<Acc> *together, float &mean)
+{
+    const int n_warps = group.threads / 32, lanes = lanes_of_warps(n_warps);
+    if (group.thread % (32 / kShares) == 0 && (kShares == 1 || group.warp() < n_warps))
+        together[group.warp()] = mine;
+    __syncthreads();
+    return sums_of_warps<Acc>(
+        n_warps, lanes, [&](int warp) -> const auto & { return together[warp]; }, mean);
 }
 
 // From the sums about mean. Every kernel rounds alike: nothing is left to be fused. rest is the sum
@@ -277,6 +290,13 @@ __device__ __forceinline__ row_scale scale_about(const norm_args &args, float me
                         (float)rsqrt((variance < 0 ? 0.0 : variance) + (double)args.eps));
 }
 
+// In double to its last place: a row of one value has it as its mean, and no variance.
+template <typename Acc>
+__device__ __forceinline__ Acc inverse_of(int n)
+{
+    return sizeof(Acc) == 8 ? (Acc)(1.0 / (double)n) : (Acc)__fdividef(1.0f, (float)n);
+}
+
 // n: elements that the warp holds; of two shares, those of the lane's half of it.
 template <typename Acc, typename Row, typename Threads>
 __device__ __forceinline__ row_scale centre(const norm_args &args, const Row &row,
@@ -284,8 +304,7 @@ __device__ __forceinline__ row_scale centre(const norm_args &args, const Row &ro
 {
     warp_sums<Acc> mine;
     mine.n = (float)n;
-    // in double to its last place: a row of one value has it as its mean, and no variance
-    const Acc inverse = sizeof(Acc) == 8 ? (Acc)(1.0 / (double)n) : (Acc)__fdividef(1.0f, mine.n);
+    const Acc inverse = inverse_of<Acc>(n);
     if constexpr (Threads::kShares == 2) {
         Acc sum = sum_of_shares(share_of_sum<Acc>(row, 0), share_of_sum<Acc>(row, 1));
         mine.mean = (float)(sum * inverse);
@@ -300,7 +319,7 @@ __device__ __forceinline__ row_scale centre(const norm_args &args, const Row &ro
     }
     if constexpr (Threads::kIsBlock) {
         __shared__ warp_sums<Acc> together[32];
-        mine.about = sums_of_warps(group, mine, together, mine.mean);
+        mine.about = sums_of_block(group, mine, together, mine.mean);
     }
     return scale_about(args, mine.mean, mine.about, is_done);
 }
