@@ -29,6 +29,19 @@ static inline int centred_shares(int64_t vectors)
     return threads < wanted ? (int)blocks_of(wanted, 32) * 32 : threads;
 }
 
+// Blocks of a wide row, a cluster: of four warps or more each, as long as all multiprocessors are
+// not busy; of many rows two where one would leave no room for another, which reads while it sums.
+static inline int centred_parts(int64_t n_rows, int64_t threads, int registers,
+                                const struct roped_queue *queue)
+{
+    int parts = 1;
+    if (!queue->can_overlap)
+        return 1;
+    while (parts < 8 && threads >= 256 * parts && 2 * parts * n_rows <= queue->n_multiprocessors)
+        parts *= 2;
+    return parts == 1 && 2 * threads * registers > 64 << 10 ? 2 : parts;
+}
+
 // Half of them may do the work of all. Rows of a block, where they are narrow: so many that there
 // is a block for each multiprocessor.
 template <typename K, typename C>
@@ -44,10 +57,11 @@ static enum roped_status launch_centred_rows(kernel_fn<norm_args> *kernel,
     }
     struct norm_args shared = args;
     shared.n_shares = (int32_t)threads;
-    if (C::kShares == 2)
-        threads = (threads / 32 + 1) / 2 * 32;
+    const int parts = C::kMayPart ? centred_parts(args.n_rows, threads, C::kRegisters, queue) : 1;
+    if (C::kShares * parts > 1)
+        threads = blocks_of(threads, 32 * C::kShares * parts) * 32;
     return start(queue, kernel, dim3((unsigned)threads, (unsigned)rows),
-                 blocks_of(args.n_rows, rows), dim3(), shared, err);
+                 blocks_of(args.n_rows, rows), dim3(1, parts), shared, err, 0, parts > 1);
 }
 
 // Many rows of one input are bound by instructions: half of the threads have the shares of all, and
@@ -57,15 +71,20 @@ template <typename K, int kVectors, bool kIsNarrow>
 static enum roped_status launch_centred_held(const struct norm_args &args, int64_t vectors,
                                              struct roped_queue *queue, struct roped_error *err)
 {
-    using plain = centred_config<K, kVectors, kIsNarrow, true>;
+    constexpr bool kMayPart = kVectors > 2 && !kIsNarrow && !K::kHasHeads && !K::kHasTerms;
+    // of one input of 16 bits what it takes to be one of several blocks would spill
+    constexpr bool kParts = kMayPart && (K::kAdds || sizeof(typename K::T) == 4);
+    using parted = centred_config<K, kVectors, kIsNarrow, true, false, 1, kMayPart>;
+    using plain = centred_config<K, kVectors, kIsNarrow, true, false, 1, kParts>;
     constexpr bool kHalves = kVectors == 2 && !kIsNarrow && !K::kAdds && !K::kHasHeads;
     constexpr int kShares = kHalves ? 2 : 1;
-    using half = centred_config<K, kVectors * kShares, kIsNarrow, true, false, kShares>;
-    using kept = centred_config<K, kVectors * kShares, kIsNarrow, true, true, kShares>;
+    using half = centred_config<K, kVectors * kShares, kIsNarrow, true, false, kShares, kParts>;
+    using kept = centred_config<K, kVectors * kShares, kIsNarrow, true, true, kShares, kParts>;
     using any = centred_config<K, kVectors, kIsNarrow, false>;
     // the policy of what stays in L2 would spill what wide rows of one input hold
     constexpr bool kMayKeep = K::kAdds || kVectors < 4 || sizeof(typename K::T) == 4;
-    bool is_plain = has_vectors<typename K::T>(&args, 16) && args.weight_kind <= (int)kWeightSame;
+    bool is_plain = has_vectors<typename K::T>(&args, 16) && args.weight_kind <= (int)kWeightSame &&
+                    (!kMayPart || kVectors <= 4 || queue->can_overlap); // two blocks have registers
     kernel_fn<norm_args> *of_any;
     if constexpr (K::kHasTerms || K::kHasHeads)
         of_any = centred_terms_kernel<K, any::kIsBlock>;
@@ -73,6 +92,10 @@ static enum roped_status launch_centred_held(const struct norm_args &args, int64
         of_any = centred_kernel<K, any>;
     if (!is_plain)
         return launch_centred_rows<K, any>(of_any, args, vectors, queue, err);
+    if constexpr (kMayPart && !kParts)
+        if (centred_parts(args.n_rows, centred_shares(vectors), parted::kRegisters, queue) > 1)
+            return launch_centred_rows<K, parted>(centred_kernel<K, parted>, args, vectors, queue,
+                                                  err);
     if constexpr (kMayKeep)
         if (passes_l2(moved_bytes<K>(&args), queue))
             return launch_centred_rows<K, kept>(centred_kernel<K, kept>, args, vectors, queue, err);
