@@ -2,7 +2,7 @@
 // threads take a row, with how many vectors each. Host code.
 #pragma once
 
-#include "cuda/device/norm_centred.cuh"
+#include "cuda/device/norm_centred_quarters.cuh"
 #include "cuda/norm_launch.cuh"
 
 static inline bool takes_place_of(const struct roped_tensor *out, const struct roped_tensor *in)
@@ -10,29 +10,58 @@ static inline bool takes_place_of(const struct roped_tensor *out, const struct r
     return do_overlap(out->data, roped_tensor_span(out), in->data, roped_tensor_span(in));
 }
 
-// Threads of a row, a power of two or whole warps, half of which may do the work of all, and rows
-// of a block: where they are narrow, so many that there is a block for each multiprocessor.
+// Vectors of each thread of a row: two; three where they make one warp of two that would idle, and
+// more where a block of many warps would have a multiprocessor to itself.
+static inline int centred_vectors(int64_t vectors)
+{
+    if (vectors <= 1024)
+        return vectors > 64 && vectors <= 96 ? 3 : 2;
+    return vectors <= 4096 ? 4 : 8;
+}
+
+// Threads of a row that sum it, a power of two or whole warps.
+static inline int centred_shares(int64_t vectors)
+{
+    const int64_t wanted = blocks_of(vectors, centred_vectors(vectors));
+    int threads = 4;
+    while (threads < wanted && threads < 32)
+        threads *= 2;
+    return threads < wanted ? (int)blocks_of(wanted, 32) * 32 : threads;
+}
+
+// Blocks of a wide row, a cluster: of four warps or more each, as long as all multiprocessors are
+// not busy; of many rows two where one would leave no room for another, which reads while it sums.
+static inline int centred_parts(int64_t n_rows, int64_t threads, int registers,
+                                const struct roped_queue *queue)
+{
+    int parts = 1;
+    if (!queue->can_overlap)
+        return 1;
+    while (parts < 8 && threads >= 256 * parts && 2 * parts * n_rows <= queue->n_multiprocessors)
+        parts *= 2;
+    return parts == 1 && 2 * threads * registers > 64 << 10 ? 2 : parts;
+}
+
+// Half of them may do the work of all. Rows of a block, where they are narrow: so many that there
+// is a block for each multiprocessor.
 template <typename K, typename C>
 static enum roped_status launch_centred_rows(kernel_fn<norm_args> *kernel,
                                              const struct norm_args &args, int64_t vectors,
                                              struct roped_queue *queue, struct roped_error *err)
 {
-    constexpr int kVectors = C::kVectors / C::kShares;
-    int64_t wanted = (vectors + kVectors - 1) / kVectors;
-    int64_t threads = (wanted + 31) / 32 * 32, rows = 1;
+    int64_t threads = centred_shares(vectors), rows = 1;
     if (!C::kIsBlock) {
-        for (threads = 4; threads < wanted;)
-            threads *= 2;
         int64_t enough = args.n_rows / (2 * queue->n_multiprocessors);
         for (rows = 32 / threads; rows < enough && rows * threads < 256;)
             rows *= 2;
     }
     struct norm_args shared = args;
     shared.n_shares = (int32_t)threads;
-    if (C::kShares == 2)
-        threads = (threads / 32 + 1) / 2 * 32;
+    const int parts = C::kMayPart ? centred_parts(args.n_rows, threads, C::kRegisters, queue) : 1;
+    if (C::kShares * parts > 1)
+        threads = blocks_of(threads, 32 * C::kShares * parts) * 32;
     return start(queue, kernel, dim3((unsigned)threads, (unsigned)rows),
-                 blocks_of(args.n_rows, rows), dim3(), shared, err);
+                 blocks_of(args.n_rows, rows), dim3(1, parts), shared, err, 0, parts > 1);
 }
 
 // Many rows of one input are bound by instructions: half of the threads have the shares of all, and
@@ -42,15 +71,20 @@ template <typename K, int kVectors, bool kIsNarrow>
 static enum roped_status launch_centred_held(const struct norm_args &args, int64_t vectors,
                                              struct roped_queue *queue, struct roped_error *err)
 {
-    using plain = centred_config<K, kVectors, kIsNarrow, true>;
+    constexpr bool kMayPart = kVectors > 2 && !kIsNarrow && !K::kHasHeads && !K::kHasTerms;
+    // of one input of 16 bits what it takes to be one of several blocks would spill
+    constexpr bool kParts = kMayPart && (K::kAdds || sizeof(typename K::T) == 4);
+    using parted = centred_config<K, kVectors, kIsNarrow, true, false, 1, kMayPart>;
+    using plain = centred_config<K, kVectors, kIsNarrow, true, false, 1, kParts>;
     constexpr bool kHalves = kVectors == 2 && !kIsNarrow && !K::kAdds && !K::kHasHeads;
     constexpr int kShares = kHalves ? 2 : 1;
-    using half = centred_config<K, kVectors * kShares, kIsNarrow, true, false, kShares>;
-    using kept = centred_config<K, kVectors * kShares, kIsNarrow, true, true, kShares>;
+    using half = centred_config<K, kVectors * kShares, kIsNarrow, true, false, kShares, kParts>;
+    using kept = centred_config<K, kVectors * kShares, kIsNarrow, true, true, kShares, kParts>;
     using any = centred_config<K, kVectors, kIsNarrow, false>;
     // the policy of what stays in L2 would spill what wide rows of one input hold
     constexpr bool kMayKeep = K::kAdds || kVectors < 4 || sizeof(typename K::T) == 4;
-    bool is_plain = has_vectors<typename K::T>(&args, 16) && args.weight_kind <= (int)kWeightSame;
+    bool is_plain = has_vectors<typename K::T>(&args, 16) && args.weight_kind <= (int)kWeightSame &&
+                    (!kMayPart || kVectors <= 4 || queue->can_overlap); // two blocks have registers
     kernel_fn<norm_args> *of_any;
     if constexpr (K::kHasTerms || K::kHasHeads)
         of_any = centred_terms_kernel<K, any::kIsBlock>;
@@ -58,6 +92,10 @@ static enum roped_status launch_centred_held(const struct norm_args &args, int64
         of_any = centred_kernel<K, any>;
     if (!is_plain)
         return launch_centred_rows<K, any>(of_any, args, vectors, queue, err);
+    if constexpr (kMayPart && !kParts)
+        if (centred_parts(args.n_rows, centred_shares(vectors), parted::kRegisters, queue) > 1)
+            return launch_centred_rows<K, parted>(centred_kernel<K, parted>, args, vectors, queue,
+                                                  err);
     if constexpr (kMayKeep)
         if (passes_l2(moved_bytes<K>(&args), queue))
             return launch_centred_rows<K, kept>(centred_kernel<K, kept>, args, vectors, queue, err);
@@ -79,8 +117,6 @@ static enum roped_status launch_centred_vectors(const struct norm_args &args, in
         return launch_centred_held<K, kVectors, kIsNarrow>(args, vectors, queue, err);
 }
 
-// Two vectors for each thread; three where they make one warp of two that would idle, and more
-// where a block of many warps would have a multiprocessor to itself.
 template <typename K>
 static enum roped_status launch_kind(const struct norm_args &args, struct roped_queue *queue,
                                      struct roped_error *err)
@@ -88,9 +124,17 @@ static enum roped_status launch_kind(const struct norm_args &args, struct roped_
     int64_t vectors = (args.hidden + K::kVec - 1) / K::kVec;
     if constexpr (!K::kHasTerms) {
         using T = typename K::T;
+        constexpr int kMostThreads = sizeof(T) == 4 ? 512 : 1024; // shifting float32 costs less
         // of which none comes in turn, so that weights cost each of them
         const bool is_few = !K::kHasHeads && is_small<T>(args.n_rows * args.hidden / 4, queue);
-        if (!has_vectors<T>(&args, 16) && !is_few && has_narrow_rows<K, true>(&args))
+        const bool is_aligned = has_vectors<T>(&args, 16);
+        const bool is_plain = is_aligned && args.weight_kind <= (int)kWeightSame;
+        const int n_shares = centred_shares(vectors);
+        struct norm_args few = args;
+        if (const int parts = is_plain ? 0 : quarter_parts<K>(&args, n_shares, kMostThreads, queue))
+            return launch_quarters(centred_quarters_kernel<K>, few, &few, n_shares, parts, queue,
+                                   err);
+        if (!is_aligned && !is_few && has_narrow_rows<K, true>(&args))
             return launch_narrow<K, true>(args, queue, err);
     }
     if (vectors <= 64)

@@ -49,15 +49,17 @@ static enum roped_status launch_narrow_rows(const struct norm_args &args, int64_
 }
 
 // Vectors of a row at most, half as many of a sum: where registers hold two rows of more, too few
-// warps find room.
-template <bool kCentre>
-constexpr int kNarrowVectors = kCentre ? 96 : 128;
+// warps find room. Those of float32 are half as many floats.
+template <typename K, bool kCentre>
+constexpr int kNarrowVectors = kCentre                                   ? 96
+                               : sizeof(typename K::T) == 4 && !K::kAdds ? 256
+                                                                         : 128;
 
 // Rows beside each other that a warp takes, or a part of one, with weights of their type.
 template <typename K, bool kCentre>
 static bool has_narrow_rows(const struct norm_args *args)
 {
-    constexpr int kMost = kNarrowVectors<kCentre> / (K::kAdds ? 2 : 1);
+    constexpr int kMost = kNarrowVectors<K, kCentre> / (K::kAdds ? 2 : 1);
     return args->hidden <= kMost * K::kVec && is_packed(args) &&
            args->weight_kind <= (int)kWeightSame && args->n_rows <= INT_MAX / 2 &&
            args->heads * args->hidden <= INT_MAX / 2;
@@ -67,11 +69,14 @@ template <typename K, bool kCentre>
 static enum roped_status launch_narrow(const struct norm_args &args, struct roped_queue *queue,
                                        struct roped_error *err)
 {
+    constexpr int kMost = kNarrowVectors<K, kCentre>;
     const int64_t vectors = blocks_of(args.hidden, K::kVec);
+    if constexpr (kMost > 128)
+        if (vectors > 128)
+            return launch_narrow_rows<K, narrow_config<K, 8, kCentre>>(args, vectors, queue, err);
     if constexpr (!K::kAdds)
-        if (vectors > 64) {
-            using C = narrow_config<K, kNarrowVectors<kCentre> / 32, kCentre>;
-            return launch_narrow_rows<K, C>(args, vectors, queue, err);
-        }
+        if (vectors > 64)
+            return launch_narrow_rows<K, narrow_config<K, kCentre ? 3 : 4, kCentre>>(args, vectors,
+                                                                                     queue, err);
     return launch_narrow_rows<K, narrow_config<K, 2, kCentre>>(args, vectors, queue, err);
 }

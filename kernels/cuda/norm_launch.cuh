@@ -301,6 +301,19 @@ static enum roped_status with_row_shape(int64_t vectors, const F &launch)
     return launch(row_shape<1024, 4>{});
 }
 
+// Threads of a row of any width that registers do not hold.
+template <typename K>
+static int staged_threads(const struct norm_args *args)
+{
+    int threads = wide_threads(vectors_of<K>(args));
+    if (vectors_of<K>(args) <= kMostVectors)
+        with_row_shape(vectors_of<K>(args), [&](auto shape) {
+            threads = staged_threads<K, shape.kThreads, shape.kVectors>(args);
+            return ROPED_OK;
+        });
+    return threads;
+}
+
 // Sums of terms, of which registers hold what models have: rows of up to 2,048 vectors, and no
 // codes. What is held takes registers, so a group takes one row.
 template <typename K, int kThreads, int kVectors>
@@ -339,9 +352,6 @@ static enum roped_status launch_norm(struct norm_args *args, bool is_aligned,
                                      struct roped_queue *queue, struct roped_error *err)
 {
     const int64_t vectors = vectors_of<K>(args);
-    if constexpr (K::kSink == kToFloats && !K::kHasTerms)
-        if (!is_aligned && has_narrow_rows<K, false>(args))
-            return launch_narrow<K, false>(*args, queue, err);
     if constexpr (K::kSink == kToFloats && !K::kAdds) {
         args->n_places = places_in_turn<K>(args, is_aligned, queue);
         if (args->n_places)

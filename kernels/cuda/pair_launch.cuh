@@ -50,8 +50,9 @@ static enum roped_status launch_pair_staged(struct pair_args *args, int n_shares
                                             struct roped_queue *queue, struct roped_error *err)
 {
     struct norm_args *norm = &args->norm;
-    if (const int few = kIsAligned ? 0 : quarter_parts<K>(norm, n_shares, queue))
-        return launch_quarters<K>(*args, norm->n_rows, n_shares, few, queue, err);
+    if (const int few = kIsAligned ? 0 : staged_quarter_parts<K>(norm, n_shares, false, queue))
+        return launch_quarters(norm_quarters_kernel<K, pair_args>, *args, norm, n_shares, few,
+                               queue, err);
     const int parts = n_shares > 512 ? staged_parts(norm, n_shares, queue) : 1;
     const int64_t enough = blocks_of(vectors_of<K>(norm), 32) * 32;
     int threads = n_shares / parts;

@@ -22,7 +22,9 @@ extern "C" enum roped_status roped_cuda_rmsnorm(const struct roped_call *call,
         const bool is_aligned = has_vectors<T>(&args, 16);
         if (of->n_groups == 1 && !of->rounds_scale)
             return launch_norm<K>(&args, is_aligned, queue, err);
-        if (!is_aligned && !of->rounds_scale && has_narrow_rows<K, false>(&args))
+        if (!is_aligned && !of->rounds_scale && has_narrow_rows<K, false>(&args) &&
+            !staged_quarter_parts<K>(&args, staged_threads<K>(&args),
+                                     staged_threads<K>(&args) <= 32, queue))
             return launch_narrow<K, false>(args, queue, err);
         return launch_pair<NORM_ALONE>(of, x, nullptr, &call->in[RMSNORM_WEIGHT],
                                        &call->out[RMSNORM_Y], queue, err);

@@ -100,41 +100,67 @@ static inline int staged_parts(const struct norm_args *args, int threads,
     return parts;
 }
 
-// Blocks of a row whose vectors four threads have each (device/norm_quarters.cuh), as many as it
-// takes for two warps of each scheduler, where all rows are at work in two turns; else 0. Kernels
-// of float32 have half of the registers.
-template <typename K>
-static int quarter_parts(const struct norm_args *args, int n_shares,
-                         const struct roped_queue *queue)
+// Of one of so many blocks whose threads have a quarter of a share each: whole warps of shares.
+static inline int quarter_threads(int n_shares, int parts)
 {
-    const int64_t threads = 4 * n_shares;
-    const int64_t at_once = kQuarterThreads * (sizeof(typename K::T) == 4 ? 2 : 1);
-    int parts = 1;
-    if (n_shares % 32 || vectors_of<K>(args) > kQuarterVectors * (int64_t)n_shares ||
-        threads * args->n_rows > 2 * at_once * queue->n_multiprocessors)
-        return 0;
-    while (
-        queue->can_overlap && parts < 8 && threads / parts > 256 && threads / parts % 256 == 0 &&
-        (threads / parts > kQuarterThreads || 2 * parts * args->n_rows <= queue->n_multiprocessors))
-        parts *= 2;
-    return threads / parts <= kQuarterThreads ? parts : 0;
+    return (int)blocks_of(n_shares, 32 * parts) * 128;
 }
 
-template <typename K, typename Args>
-static enum roped_status launch_quarters(const Args &args, int64_t n_rows, int n_shares, int parts,
+// Blocks of a row whose vectors four threads have each (device/norm_quarters.cuh), as many as it
+// takes for two warps of each scheduler, where a multiprocessor has at most so many of the threads;
+// else 0.
+template <typename K>
+static int quarter_parts(const struct norm_args *args, int n_shares, int64_t most_threads,
+                         const struct roped_queue *queue)
+{
+    const int64_t threads = quarter_threads(n_shares, 1) * args->n_rows;
+    int parts = 1;
+    if (vectors_of<K>(args) > kQuarterVectors * (int64_t)n_shares ||
+        threads > most_threads * queue->n_multiprocessors)
+        return 0;
+    while (queue->can_overlap && parts < 8 && quarter_threads(n_shares, parts) > 256 &&
+           (quarter_threads(n_shares, parts) > kQuarterThreads ||
+            2 * parts * args->n_rows <= queue->n_multiprocessors))
+        parts *= 2;
+    return quarter_threads(n_shares, parts) <= kQuarterThreads ? parts : 0;
+}
+
+// The same of norms without a mean, whose rows may be at work in two turns, or in one, where a warp
+// would take each. Kernels of float32 have half of the registers.
+template <typename K>
+static int staged_quarter_parts(const struct norm_args *args, int n_shares, bool is_of_warp,
+                                const struct roped_queue *queue)
+{
+    const int64_t at_once = kQuarterThreads * (sizeof(typename K::T) == 4 ? 2 : 1);
+    return quarter_parts<K>(args, n_shares, is_of_warp ? at_once : 2 * at_once, queue);
+}
+
+// args: norm's, or norm is a part of them.
+template <typename Args>
+static enum roped_status launch_quarters(kernel_fn<Args> *kernel, const Args &args,
+                                         struct norm_args *norm, int n_shares, int parts,
                                          struct roped_queue *queue, struct roped_error *err)
 {
-    return start(queue, norm_quarters_kernel<K, Args>, dim3((unsigned)(4 * n_shares / parts)),
-                 n_rows, dim3(1, parts), args, err, 0, parts > 1);
+    norm->n_vectors = n_shares;
+    return start(queue, kernel, dim3((unsigned)quarter_threads(n_shares, parts)), norm->n_rows,
+                 dim3(1, parts), args, err, 0, parts > 1);
 }
 
 template <typename K>
 static enum roped_status launch_staged(struct norm_args *args, bool is_aligned, int threads,
                                        struct roped_queue *queue, struct roped_error *err)
 {
-    if constexpr (K::kSink == kToFloats && !K::kHasTerms)
-        if (const int parts = is_aligned ? 0 : quarter_parts<K>(args, threads, queue))
-            return launch_quarters<K>(*args, args->n_rows, threads, parts, queue, err);
+    if constexpr (K::kSink == kToFloats && !K::kHasTerms) {
+        const bool is_narrow = !is_aligned && has_narrow_rows<K, false>(args);
+        const bool is_of_warp = is_narrow && threads <= 32;
+        const int parts =
+            is_aligned ? 0 : staged_quarter_parts<K>(args, threads, is_of_warp, queue);
+        if (parts)
+            return launch_quarters(norm_quarters_kernel<K, norm_args>, *args, args, threads, parts,
+                                   queue, err);
+        if (is_narrow)
+            return launch_narrow<K, false>(*args, queue, err);
+    }
     const int parts = staged_parts(args, threads, queue);
     const dim3 block = block_of_rows(threads / parts);
     int64_t bytes;

@@ -103,18 +103,22 @@ struct cluster_values {
         asm("mapa.shared::cluster.u32 %0, %1, %2;"
             : "=r"(remote_barrier)
             : "r"(shared_address(&barrier)), "r"(block));
-        if constexpr (sizeof(Value) == 4)
+        if constexpr (sizeof(Value) == 4) {
             asm volatile(
                 "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(
                     remote),
-                "r"(__float_as_uint((float)x)), "r"(remote_barrier)
+                "r"(__float_as_uint(x)), "r"(remote_barrier)
                 : "memory");
-        else
-            asm volatile(
-                "st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, [%2];" ::"r"(
-                    remote),
-                "l"(__double_as_longlong((double)x)), "r"(remote_barrier)
-                : "memory");
+        } else {
+            unsigned long long word[sizeof(Value) / 8];
+            memcpy(word, &x, sizeof x);
+#pragma unroll
+            for (int i = 0; i < (int)sizeof(Value) / 8; i++)
+                asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, "
+                             "[%2];" ::"r"(remote + 8 * i),
+                             "l"(word[i]), "r"(remote_barrier)
+                             : "memory");
+        }
 #endif
     }
 };

@@ -17,35 +17,43 @@
 // warp's threads, and another one the warps. A thread may do the work of two, and sums as they do.
 #pragma once
 
+#include "cuda/device/cluster.cuh"
 #include "cuda/device/norm_row.cuh"
 #include "cuda/device/reduce.cuh"
 #include "cuda/device/squares.cuh"
 
 // kRowVectors: of a thread. kIsNarrow: a row takes up to a warp, or a part of one. kPlain: all
 // addresses are multiples of 16 bytes, and weights have x's type. kKeep: what is read stays in L2
-// (device/vector.cuh). kRowShares: as how many threads each of them sums.
+// (device/vector.cuh). kRowShares: as how many threads each of them sums. kPart: several blocks, a
+// cluster, may take a row.
 template <typename K, int kRowVectors, bool kIsNarrow, bool kPlain, bool kKeep = false,
-          int kRowShares = 1>
+          int kRowShares = 1, bool kPart = false>
 struct centred_config {
     static constexpr int kVectors = kRowVectors;
     static constexpr int kShares = kRowShares;
     static constexpr bool kIsBlock = !kIsNarrow;
     static constexpr bool kIsPlain = kPlain;
     static constexpr bool kKeeps = kKeep;
-    static constexpr bool kIsShort = kVectors / kShares <= 2;
+    static constexpr bool kIsShort = kVectors <= 2;
+    static constexpr bool kMayPart = kPart;
     static constexpr bool kHoldsFloats = kIsShort || (K::kAdds && !K::kRoundsSum);
     static constexpr bool kStartsWeights = kPlain && kIsShort;
-    // two blocks on a multiprocessor of 576 threads, which a row of 18,432 of 16 bits takes
-    static constexpr int kRegisters = kShares == 2 ? 96 : kVectors <= 4 ? 56 : 64;
+    // two blocks on a multiprocessor of 576 threads, which a row of 18,432 of 16 bits takes, and
+    // four of the halves of one of 8,192
+    static constexpr int kRegisters = kVectors > 4 && kMayPart       ? 80
+                                      : kVectors > 4 || kShares == 2 ? 64
+                                                                     : 56;
 };
 // ------------------------------------------------------------------------------------ places
 
-// The threads of a row: whole warps, which are a block, or a power of two up to 32. A thread may
-// have the shares of two that are a block apart; the last ones have one, where warps are odd.
-template <bool kInBlock, int kRowShares = 1>
+// The threads of a row: whole warps, which are a block, or the blocks of a cluster, or a power of
+// two up to 32. A thread may have the shares of two that are a block apart; the last ones have one,
+// where warps are odd, or none, where they are odd for the blocks.
+template <bool kInBlock, int kRowShares = 1, bool kPart = false>
 struct row_threads {
     static constexpr bool kIsBlock = kInBlock;
     static constexpr int kShares = kRowShares;
+    static constexpr bool kMayPart = kPart;
     int threads, thread; // shares, and the number of the first of this thread's
 
     __device__ __forceinline__ int lanes() const
@@ -59,7 +67,7 @@ struct row_threads {
     }
     __device__ __forceinline__ bool has(int share) const
     {
-        return kShares == 1 || share == 0 || as(share) < threads;
+        return (!kMayPart && share == 0) || as(share) < threads;
     }
     // The warp of shares that a lane finds the sum of: of two, those in the lane's half.
     __device__ __forceinline__ int warp() const
@@ -219,28 +227,57 @@ struct warp_sums {
     float n; // elements
 };
 
-// About the mean of the first warp, with the same bits in every thread. together: 32 places that
-// nobody reads any more.
-template <int kShares, typename Acc>
-__device__ __forceinline__ two_sums<Acc> sums_of_warps(const row_threads<true, kShares> &group,
-                                                       const warp_sums<Acc> &mine,
-                                                       warp_sums<Acc> *together, float &mean)
+// About the mean of the first warp, with the same bits in every thread: from what each warp knows,
+// by so many lanes, a power of two.
+template <typename Acc, typename F>
+__device__ __forceinline__ two_sums<Acc> sums_of_warps(int n_warps, int lanes, const F &of_warp,
+                                                       float &mean)
 {
-    int n_warps = group.threads / 32, lane = group.thread & 31;
-    int lanes = n_warps == 1 ? 1 : 2 << (31 - __clz(n_warps - 1));
-    int other = lane & (lanes - 1);
-    if (lane % (32 / kShares) == 0 && (kShares == 1 || group.warp() < n_warps))
-        together[group.warp()] = mine;
-    __syncthreads();
-    mean = together[0].mean;
+    const int other = threadIdx.x & (lanes - 1);
+    mean = of_warp(0).mean;
     two_sums<Acc> sums = {};
     if (other < n_warps) {
-        const warp_sums<Acc> &warp = together[other];
+        const warp_sums<Acc> &warp = of_warp(other);
         Acc off = (Acc)warp.mean - (Acc)mean, far = (Acc)warp.n * off;
         sums = {far + warp.about.first,
                 fma(off, fma((Acc)2, warp.about.first, far), warp.about.second)};
     }
     return sum_over(sums, lanes);
+}
+
+__device__ __forceinline__ int lanes_of_warps(int n_warps)
+{
+    return n_warps == 1 ? 1 : 2 << (31 - __clz(n_warps - 1));
+}
+
+// What the warps of a row know where they are in several blocks.
+template <typename Acc>
+__device__ __forceinline__ cluster_values<warp_sums<Acc>, 32> &row_meeting()
+{
+    __shared__ cluster_values<warp_sums<Acc>, 32> meeting;
+    return meeting;
+}
+
+// The same of all blocks of a row. together: 32 places that nobody reads any more.
+template <int kShares, bool kMayPart, typename Acc>
+__device__ __forceinline__ two_sums<Acc>
+sums_of_block(const row_threads<true, kShares, kMayPart> &group, const warp_sums<Acc> &mine,
+              warp_sums<Acc> *together, float &mean)
+{
+    const int n_warps = group.threads / 32, lanes = lanes_of_warps(n_warps);
+    if constexpr (kMayPart)
+        if (gridDim.y > 1) {
+            auto &meeting = row_meeting<Acc>();
+            meeting.exchange_of_warp(mine);
+            return sums_of_warps<Acc>(
+                n_warps, lanes, [&](int warp) -> const auto & { return meeting.of_warp[warp]; },
+                mean);
+        }
+    if (group.thread % (32 / kShares) == 0 && (kShares == 1 || group.warp() < n_warps))
+        together[group.warp()] = mine;
+    __syncthreads();
+    return sums_of_warps<Acc>(
+        n_warps, lanes, [&](int warp) -> const auto & { return together[warp]; }, mean);
 }
 
 // From the sums about mean. Every kernel rounds alike: nothing is left to be fused. rest is the sum
@@ -276,6 +313,13 @@ __device__ __forceinline__ row_scale scale_about(const norm_args &args, float me
                         (float)rsqrt((variance < 0 ? 0.0 : variance) + (double)args.eps));
 }
 
+// In double to its last place: a row of one value has it as its mean, and no variance.
+template <typename Acc>
+__device__ __forceinline__ Acc inverse_of(int n)
+{
+    return sizeof(Acc) == 8 ? (Acc)(1.0 / (double)n) : (Acc)__fdividef(1.0f, (float)n);
+}
+
 // n: elements that the warp holds; of two shares, those of the lane's half of it.
 template <typename Acc, typename Row, typename Threads>
 __device__ __forceinline__ row_scale centre(const norm_args &args, const Row &row,
@@ -283,8 +327,7 @@ __device__ __forceinline__ row_scale centre(const norm_args &args, const Row &ro
 {
     warp_sums<Acc> mine;
     mine.n = (float)n;
-    // in double to its last place: a row of one value has it as its mean, and no variance
-    const Acc inverse = sizeof(Acc) == 8 ? (Acc)(1.0 / (double)n) : (Acc)__fdividef(1.0f, mine.n);
+    const Acc inverse = inverse_of<Acc>(n);
     if constexpr (Threads::kShares == 2) {
         Acc sum = sum_of_shares(share_of_sum<Acc>(row, 0), share_of_sum<Acc>(row, 1));
         mine.mean = (float)(sum * inverse);
@@ -299,7 +342,7 @@ __device__ __forceinline__ row_scale centre(const norm_args &args, const Row &ro
     }
     if constexpr (Threads::kIsBlock) {
         __shared__ warp_sums<Acc> together[32];
-        mine.about = sums_of_warps(group, mine, together, mine.mean);
+        mine.about = sums_of_block(group, mine, together, mine.mean);
     }
     return scale_about(args, mine.mean, mine.about, is_done);
 }
@@ -559,8 +602,10 @@ __global__ void __maxnreg__(C::kRegisters)
 {
     using T = typename K::T;
     constexpr int kVectors = C::kVectors, kShares = C::kShares;
-    row_threads<C::kIsBlock, kShares> group{kShares == 1 ? (int)blockDim.x : args.n_shares,
-                                            (int)threadIdx.x};
+    constexpr bool kMayPart = C::kMayPart;
+    row_threads<C::kIsBlock, kShares, kMayPart> group{
+        kShares == 1 && !kMayPart ? (int)blockDim.x : args.n_shares,
+        (int)(kMayPart ? blockIdx.y * blockDim.x + threadIdx.x : threadIdx.x)};
     centred_place<kShares> place;
     raw_row<K, kVectors> raw;
     row_values<K, C> values;
@@ -569,7 +614,7 @@ __global__ void __maxnreg__(C::kRegisters)
         place.row = place.row * blockDim.y + threadIdx.y;
     place.step = group.threads * K::kVec;
     int first = group.thread * K::kVec;
-    place.left = place.row < args.n_rows ? (int)args.hidden - first : 0;
+    place.left = place.row < args.n_rows && group.has(0) ? (int)args.hidden - first : 0;
     place.left_next = group.has(1) ? place.left - (int)blockDim.x * K::kVec : 0;
     int n = group.held_by_warp(args.hidden, K::kVec);
     const uint64_t policy = policy_to_keep();
@@ -579,6 +624,10 @@ __global__ void __maxnreg__(C::kRegisters)
     centred_gains<K, C> gains(args, weights_of<K>(args, args.weight, place.row), 1.0f);
     centred_gains<K, C> biases(args, weights_of<K>(args, args.bias, place.row), 0.0f);
     source.find_now();
+    if (kMayPart && gridDim.y > 1) {
+        row_meeting<float>().prepare();
+        row_meeting<double>().begin();
+    }
     // what is read of the parameters before is in a cache behind the wait
     finish_before_wait(source.x, n, gains.weights, biases.weights, args.y, args.residual_out,
                        (int)(args.y_pitch >> 32), (int)(args.residual_out_pitch >> 32),

@@ -28,7 +28,7 @@ struct norm_args {
     float eps;
     float inverse_hidden;
     float weight_bias;
-    int32_t n_vectors; // of a row, where 16 bytes divide it
+    int32_t n_vectors; // of a row, where 16 bytes divide it; or its shares (norm_quarters.cuh)
     // FP8 (ops/rmsnorm_quantize.h)
     int32_t group_shift; // 2^group_shift vectors of x share a scale
     float scale_ub;

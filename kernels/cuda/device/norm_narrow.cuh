@@ -248,9 +248,21 @@ struct narrow_rows {
 
 // ------------------------------------------------------------------------------------ kernels
 
+// Of more than four vectors, which are float32's, a lane has the shares of 128 threads.
 template <typename Acc, typename Values>
 __device__ __forceinline__ Acc narrow_sum(const Values &values, int threads)
 {
+    if constexpr (Values::kVectors == 8) {
+        Acc share[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            square_sums<Acc> squares;
+            squares.add(values.z[i]);
+            squares.add(values.z[i + 4]);
+            share[i] = sum_in_warp<32>(squares.total());
+        }
+        return sum_tree<4>(share);
+    }
     square_sums<Acc> squares;
 #pragma unroll
     for (int v = 0; v < Values::kVectors; v++)

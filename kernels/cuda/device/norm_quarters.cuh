@@ -1,5 +1,5 @@
 // norm_quarters.cuh - norms without a mean (norm.cuh, norm_pair.cuh) of a few rows at addresses
-// that 16 bytes do not divide.
+// that 16 bytes do not divide; centred ones have the same threads (norm_centred_quarters.cuh).
 //
 // Such a call waits for what one thread executes, and most of that would be shifting vectors into
 // their places. Here four threads have a vector, each the elements of one of the four sums of
@@ -19,24 +19,35 @@ struct quarter_kind : K {
     static constexpr int kVec = K::kVec / 4;
 };
 
-// A sum of the threads' shares, four of which are one of norm.cuh.
+// The threads' shares, four of which are one of norm.cuh.
 template <typename Acc>
-struct quarter_sums {
+struct quarter_shares {
     Acc of_share[kQuarterThreads / 4];
-    Acc of_warp[kQuarterThreads / 128];
-    cluster_values<Acc, 8 * kQuarterThreads / 32> of_row;
 
-    // Every warp adds up 32 shares, and so do three others.
-    __device__ __forceinline__ Acc sum_of(Acc share)
+    // A sum of 32 shares, by the threads that have them: every warp adds up all, as three others.
+    __device__ __forceinline__ Acc sum_of_warp(Acc share)
     {
-        const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-        int n_warps = blockDim.x / 128;
         share += exchange(share, 1);
         share += exchange(share, 2);
         if (threadIdx.x % 4 == 0)
             of_share[threadIdx.x / 4] = share;
         __syncthreads();
-        share = sum_in_warp<32>(of_share[warp / 4 * 32 + lane]);
+        return sum_in_warp<32>(of_share[threadIdx.x / 128 * 32 + threadIdx.x % 32]);
+    }
+};
+
+// A sum of all.
+template <typename Acc>
+struct quarter_sums {
+    quarter_shares<Acc> shares;
+    Acc of_warp[kQuarterThreads / 128];
+    cluster_values<Acc, 8 * kQuarterThreads / 32> of_row;
+
+    __device__ __forceinline__ Acc sum_of(Acc share)
+    {
+        const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+        int n_warps = blockDim.x / 128;
+        share = shares.sum_of_warp(share);
         Acc leaf = {};
         if (gridDim.y > 1) {
             of_row.exchange_of_warp(share);
@@ -106,7 +117,8 @@ __device__ __forceinline__ float float_of(uint32_t raw)
         return element<T>::to_float2(raw).x;
 }
 
-// A thread's elements of a row: of vectors share, share + shares, ... every fourth one.
+// A thread's elements of a row: of vectors share, share + shares, ... every fourth one. Where
+// shares are no whole block, or less than a warp, others have none.
 template <typename K>
 struct quarters {
     using T = typename K::T;
@@ -116,10 +128,10 @@ struct quarters {
 
     __device__ __forceinline__ explicit quarters(const norm_args &norm)
     {
-        const unsigned thread = blockIdx.y * blockDim.x + threadIdx.x;
-        first = (int)(thread / 4 * K::kVec + thread % 4);
-        left = compute_now((int)norm.hidden - first);
-        step = compute_now((int)(gridDim.y * blockDim.x / 4 * K::kVec));
+        const int thread = (int)(blockIdx.y * blockDim.x + threadIdx.x), share = thread / 4;
+        first = share * K::kVec + thread % 4;
+        left = compute_now(share < norm.n_vectors ? (int)norm.hidden - first : 0);
+        step = compute_now(norm.n_vectors * K::kVec);
     }
     // Zeros where there are none.
     template <int kBytes>
@@ -131,22 +143,23 @@ struct quarters {
 #pragma unroll
             for (int i = 0; i < kEach; i++) {
                 raw[v][i] = 0;
-                if (v * step + 4 * i < left)
+                if (has(v, i))
                     raw[v][i] = load_element<kBytes>(from + 4 * i * kBytes);
             }
             from += (uint32_t)(step * kBytes);
         }
     }
-    __device__ __forceinline__ bool has(int v) const
+    // Element i of vector v, or the first one.
+    __device__ __forceinline__ bool has(int v, int i = 0) const
     {
-        return v * step < left;
+        return v * step + 4 * i < left;
     }
     __device__ __forceinline__ void store(T *to, int v, const float (&y)[kEach]) const
     {
         to += (uint32_t)(v * step);
 #pragma unroll
         for (int i = 0; i < kEach; i++)
-            if (v * step + 4 * i < left)
+            if (has(v, i))
                 to[4 * i] = element<T>::from_float(y[i]);
     }
 };
@@ -201,18 +214,31 @@ __device__ __forceinline__ void finish_elements(const pair_args &args, const flo
     finish_pair<quarter_kind<K>>(args, gain, scale, other, y);
 }
 
+// A weight, or a bias.
+template <typename T>
+__device__ __forceinline__ float weight_of(const norm_args &args, uint32_t raw)
+{
+    const int kind = args.weight_kind;
+    if (sizeof(T) == 2 && kind == kWeightFloat)
+        return __uint_as_float(raw);
+    if (sizeof(T) == 4 && kind == kWeightHalf)
+        return float_of<__half>(raw);
+    if (sizeof(T) == 4 && kind == kWeightBf16)
+        return float_of<__nv_bfloat16>(raw);
+    return float_of<T>(raw);
+}
+
 template <typename T>
 __device__ __forceinline__ float gain_of(const norm_args &args, uint32_t raw)
 {
-    const int kind = args.weight_kind;
-    float gain = float_of<T>(raw);
-    if (sizeof(T) == 2 && kind == kWeightFloat)
-        gain = __uint_as_float(raw);
-    if (sizeof(T) == 4 && kind == kWeightHalf)
-        gain = float_of<__half>(raw);
-    if (sizeof(T) == 4 && kind == kWeightBf16)
-        gain = float_of<__nv_bfloat16>(raw);
-    return (kind == kWeightNone ? 1.0f : gain) + args.weight_bias;
+    return (args.weight ? weight_of<T>(args, raw) : 1.0f) + args.weight_bias;
+}
+
+// Do weights have four bytes?
+template <typename T>
+__device__ __forceinline__ bool has_float_weights(const norm_args &args)
+{
+    return sizeof(T) == 4 ? args.weight_kind <= kWeightSame : args.weight_kind == kWeightFloat;
 }
 
 // All loads start together; x and the second tensor may have their results' places, which a thread
@@ -228,14 +254,13 @@ __global__ void __launch_bounds__(kQuarterThreads)
     const quarter_place<K> place(args, blockIdx.x);
     const norm_args &norm = place.norm;
     const quarters<K> mine(norm);
-    const bool has_float_weights =
-        sizeof(T) == 4 ? norm.weight_kind <= kWeightSame : norm.weight_kind == kWeightFloat;
+    const bool are_floats = has_float_weights<T>(norm);
     const char *x = compute_now(place.source.x + mine.first * (int)sizeof(T));
     const char *second = x, *weights = x;
     if constexpr (K::kAdds)
         second = compute_now(place.source.residual + mine.first * (int)sizeof(T));
     if (place.weights)
-        weights = place.weights + mine.first * (has_float_weights ? 4 : 2);
+        weights = place.weights + mine.first * (are_floats ? 4 : 2);
     weights = compute_now(weights);
     uint32_t raw[kQuarterVectors][kEach], raw_second[kQuarterVectors][kEach];
     uint32_t raw_weight[kQuarterVectors][kEach];
@@ -249,7 +274,7 @@ __global__ void __launch_bounds__(kQuarterThreads)
     mine.template load<(int)sizeof(T)>(x, raw);
     if constexpr (K::kAdds)
         mine.template load<(int)sizeof(T)>(second, raw_second);
-    if (has_float_weights)
+    if (are_floats)
         mine.template load<4>(weights, raw_weight);
     else
         mine.template load<2>(weights, raw_weight);

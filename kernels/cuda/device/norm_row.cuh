@@ -592,11 +592,11 @@ __device__ __forceinline__ void finish_centred(const float (&gain)[K::kVec],
     for (int i = 0; i < K::kVec; i++)
         y[i] = fmaf(y[i] - row.mean, row.scale, row.rest);
     if constexpr (kRounds) {
-        unpack<T>(pack<T>(y), y);
+        round_to<T>(y);
 #pragma unroll
         for (int i = 0; i < K::kVec; i++)
             y[i] *= gain[i];
-        unpack<T>(pack<T>(y), y);
+        round_to<T>(y);
     }
 #pragma unroll
     for (int i = 0; i < K::kVec; i++)
