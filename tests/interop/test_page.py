@@ -15,6 +15,7 @@ import requests
 from safetensors.numpy import save
 
 from browser import CHROMIUM
+from calls_beside import repeat
 
 pytestmark = pytest.mark.skipif(not CHROMIUM, reason="chromium is not installed: the page is not looked at")
 DAEMON = Path(os.environ["ROPED_INTEROP_BUILD"]) / "bin" / "roped"
@@ -56,19 +57,14 @@ def no_daemon_is_left():
 @pytest.fixture
 def load(address):
     """Calls of rmsnorm, and some that fail, until the test ends."""
-    body, has_ended = save({"x": np.ones((64, 256), np.float32)}), threading.Event()
+    body = save({"x": np.ones((64, 256), np.float32)})
 
-    def call():
-        with requests.Session() as session:
-            while not has_ended.wait(0.01):
-                assert session.post(f"http://{address}/v1/rmsnorm", data=body).status_code == 200
-                assert session.post(f"http://{address}/v1/rmsnorm?eps=none", data=body).status_code == 400
+    def calls(session):
+        assert session.post(f"http://{address}/v1/rmsnorm", data=body).status_code == 200
+        assert session.post(f"http://{address}/v1/rmsnorm?eps=none", data=body).status_code == 400
 
-    thread = threading.Thread(target=call)
-    thread.start()
-    yield
-    has_ended.set()
-    thread.join()
+    with repeat(calls):
+        yield
 
 
 def tile(browser, title):

@@ -11,13 +11,14 @@ import re
 import shutil
 import socket
 import subprocess
-import threading
 import time
 from pathlib import Path
 
 import pytest
 import requests
 import yaml
+
+from calls_beside import repeat
 
 ROOT = Path(__file__).resolve().parents[2]
 DAEMON = Path(os.environ["ROPED_INTEROP_BUILD"]) / "bin/roped"
@@ -97,20 +98,21 @@ def wait_for(url, process, headers=None):
         time.sleep(0.05)
 
 
-def load(port, stop):
+def load(port):
     """Calls, a named table, a region, refusals: what the panels show."""
-    url = f"http://127.0.0.1:{port}"
-    with requests.Session() as session:
-        session.headers["Authorization"] = "Bearer worker"
-        session.put(f"{url}/v1/regions/x?bytes=4096")
-        while not stop.is_set():
-            norm = {"inputs": [{"name": "x", "shape": [1, 64], "datatype": "FP32", "data": [1.0] * 64}]}
-            q = {"inputs": [{"name": "q", "shape": [4, 2, 64], "datatype": "FP32", "data": [1.0] * 512}]}
-            assert session.post(f"{url}/v2/models/rmsnorm/infer", json=norm).status_code == 200
-            assert session.post(f"{url}/v2/models/rope:q/infer", json=q).status_code == 200
-            assert session.post(f"{url}/v2/models/rmsnorm/infer", json={}).status_code == 400
-            assert session.get(f"{url}/metrics").status_code == 403
-            time.sleep(0.01)
+    url, of_worker = f"http://127.0.0.1:{port}", {"Authorization": "Bearer worker"}
+    requests.put(f"{url}/v1/regions/x?bytes=4096", headers=of_worker).raise_for_status()
+
+    def calls(session):
+        session.headers.update(of_worker)
+        norm = {"inputs": [{"name": "x", "shape": [1, 64], "datatype": "FP32", "data": [1.0] * 64}]}
+        q = {"inputs": [{"name": "q", "shape": [4, 2, 64], "datatype": "FP32", "data": [1.0] * 512}]}
+        assert session.post(f"{url}/v2/models/rmsnorm/infer", json=norm).status_code == 200
+        assert session.post(f"{url}/v2/models/rope:q/infer", json=q).status_code == 200
+        assert session.post(f"{url}/v2/models/rmsnorm/infer", json={}).status_code == 400
+        assert session.get(f"{url}/metrics").status_code == 403
+
+    return repeat(calls)
 
 
 @pytest.fixture(scope="module")
@@ -125,8 +127,6 @@ def prometheus(tmp_path_factory):
     job["static_configs"][0]["targets"] = [f"127.0.0.1:{admin}"]
     job["authorization"] = {"credentials": "scraper"}
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-    stop = threading.Event()
-    worker = threading.Thread(target=load, args=(port, stop))
     log = (folder / "log").open("w")
     daemon = subprocess.Popen([DAEMON, "--backend", "cpu", "--listen", f"127.0.0.1:{port}", "--admin_listen",
                                f"127.0.0.1:{admin}", "--bearer_token_file", folder / "tokens"], stderr=log)
@@ -134,20 +134,16 @@ def prometheus(tmp_path_factory):
                                f"--web.listen-address=127.0.0.1:{web}"], stdout=log, stderr=log)
     try:
         wait_for(f"http://127.0.0.1:{admin}/v2/health/ready", daemon)
-        worker.start()
-        wait_for(f"http://127.0.0.1:{web}/-/ready", server)
-        ask = Asker(f"http://127.0.0.1:{web}")
-        deadline = time.monotonic() + 60
-        while not (ask("count_over_time(roped_build_info[1m]) >= 6") and ask.rules_are_ok()):
-            assert time.monotonic() < deadline, (folder / "log").read_text()[-4000:]
-            assert worker.is_alive()
-            time.sleep(0.2)
-        yield ask
-        assert worker.is_alive()
+        with load(port) as is_calling:
+            wait_for(f"http://127.0.0.1:{web}/-/ready", server)
+            ask = Asker(f"http://127.0.0.1:{web}")
+            deadline = time.monotonic() + 60
+            while not (ask("count_over_time(roped_build_info[1m]) >= 6") and ask.rules_are_ok()):
+                assert time.monotonic() < deadline, (folder / "log").read_text()[-4000:]
+                assert is_calling()
+                time.sleep(0.2)
+            yield ask
     finally:
-        stop.set()
-        if worker.ident:
-            worker.join()
         for process in (server, daemon):
             process.terminate()
         server.wait(30)
