@@ -260,7 +260,8 @@ static void judge_flat_row(struct reference_judge *judge,
 }
 
 /* With rounding=type the norm is rounded to the type of x, and so is its
- * product with the weight. Either may be a tie, which falls either way. The
+ * product with the weight. Either may be a tie, which falls either way; where
+ * the product is then beyond the type or within it, Inf is right as well. The
  * mean is off by 1e-6 of the largest distance from it, which a weight
  * multiplies. */
 static void judge_layer_row(struct reference_judge *judge,
@@ -295,7 +296,16 @@ static void judge_layer_row(struct reference_judge *judge,
             slack += reference_unit(v, view->x->dtype) * fabs(gain);
             product = reference_round(v, view->x->dtype) * gain;
             slack += reference_unit(product, view->x->dtype);
-            product = round_like_x(view, product);
+            const double rounded = round_like_x(view, product);
+            const bool may_be_less =
+                isfinite(round_like_x(view, fmax(fabs(product) - slack, 0)));
+            if (isinf(rounded) && may_be_less &&
+                !isfinite(reference_value(y, first + j))) {
+                judge->n_checked++;
+                continue;
+            }
+            if (isfinite(rounded) || !may_be_less)
+                product = rounded;
         }
         double near = isfinite(gain) ? farthest * fabs(gain) : 0;
         double scale = fmax(largest, near) + slack * 1e6;
