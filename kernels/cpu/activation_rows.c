@@ -463,12 +463,11 @@ INLINE vfloat unless_beyond(vfloat most, vfloat that, vfloat x)
 }
 
 INLINE void descend_block(enum activation activation,
-                          const struct act_and_mul_plan *plan,
+                          const struct act_and_mul_plan *plan, vfloat most,
                           const struct cpu_gated_gradient *of, int64_t i,
                           int64_t n)
 {
     const vfloat limit = splat(plan->limit), alpha = splat(plan->alpha);
-    const vfloat most = splat(below_limit(plan));
     const block g = load_any(of->dtype, of->grad_y, i, n);
     const block x = load_any(of->dtype, of->gate, i, n);
     const block near = {at_most(limit, x.lo), at_most(limit, x.hi)};
@@ -498,6 +497,7 @@ INLINE void descend_all(enum activation activation,
                         const struct cpu_gated_gradient *given, int64_t n)
 {
     const struct act_and_mul_plan plan = *given_plan; /* no store changes it */
+    const vfloat most = splat(below_limit(&plan));
     struct cpu_gated_gradient of = *given;
     int64_t i = 0;
     of.is_streamed = given->is_streamed &&
@@ -508,10 +508,10 @@ INLINE void descend_all(enum activation activation,
         prefetch_any(of.dtype, of.gate, i);
         if (of.up)
             prefetch_any(of.dtype, of.up, i);
-        descend_block(activation, &plan, &of, i, BLOCK);
+        descend_block(activation, &plan, most, &of, i, BLOCK);
     }
     if (i < n)
-        descend_block(activation, &plan, &of, i, n - i);
+        descend_block(activation, &plan, most, &of, i, n - i);
 }
 
 static void descend(const struct act_and_mul_plan *plan,

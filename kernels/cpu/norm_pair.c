@@ -32,18 +32,13 @@ static void *column_at(const struct pair_loop *loop,
                   roped_dtype_bytes(tensor->dtype));
 }
 
-/* to = x * act(gate), of x of a type; to may be x */
+/* of->to = of->up * act(gate), of columns [i, i + n) of a group */
 static void gate(const struct pair_loop *loop, int64_t group, int64_t i,
-                 int64_t n, enum roped_dtype dtype, const void *x, float *to)
+                 int64_t n, struct cpu_gated of)
 {
-    const struct cpu_gated gated = {
-        .dtype = loop->dtype,
-        .up_dtype = dtype,
-        .to_dtype = ROPED_F32,
-        .gate = column_at(loop, loop->of.second, group, i),
-        .up = x,
-        .to = to};
-    loop->rows->activation->gate(&loop->act, &gated, n);
+    of.dtype = loop->dtype;
+    of.gate = column_at(loop, loop->of.second, group, i);
+    loop->rows->activation->gate(&loop->act, &of, n);
 }
 
 /* From x of columns [i, i + n) of a group, at most a block, to their result. */
@@ -52,14 +47,23 @@ static void finish_block(const struct pair_loop *loop, int64_t group, int64_t i,
                          const void *x)
 {
     const struct norm_pair_plan *plan = loop->of.plan;
-    const struct cpu_conversion store = {
-        .from = ROPED_F32, .to = loop->dtype, .is_streamed = loop->is_streamed};
     const int64_t first = group % plan->n_groups * plan->norm.hidden;
+    void *out = column_at(loop, loop->of.out, group, i);
     float z[CPU_BLOCK];
     loop->rows->normal(normal, z, x, loop->gain + first + i, n);
-    if (plan->pair == NORM_THEN_GATE)
-        gate(loop, group, i, n, ROPED_F32, z, z);
-    loop->rows->convert(&store, column_at(loop, loop->of.out, group, i), z, n);
+    if (plan->pair == NORM_THEN_GATE) {
+        const struct cpu_gated of = {.up_dtype = ROPED_F32,
+                                     .to_dtype = loop->dtype,
+                                     .up = z,
+                                     .to = out,
+                                     .is_streamed = loop->is_streamed};
+        gate(loop, group, i, n, of);
+    } else {
+        const struct cpu_conversion store = {.from = ROPED_F32,
+                                             .to = loop->dtype,
+                                             .is_streamed = loop->is_streamed};
+        loop->rows->convert(&store, out, z, n);
+    }
 }
 
 /* gated: memory for what is normalised where that is not x, else NULL. */
@@ -72,9 +76,14 @@ static void finish_group(const struct pair_loop *loop, int64_t group,
     const void *x = column_at(loop, loop->of.x, group, 0);
     struct cpu_normal normal = {dtype, loop->dtype, loop->rounds,
                                 plan->rounds_norm, 0};
-    for (int64_t i = 0; gated && i < norm->hidden; i += CPU_BLOCK)
-        gate(loop, group, i, cpu_smaller(norm->hidden - i, CPU_BLOCK),
-             loop->dtype, column_at(loop, loop->of.x, group, i), gated + i);
+    for (int64_t i = 0; gated && i < norm->hidden; i += CPU_BLOCK) {
+        const struct cpu_gated of = {.up_dtype = loop->dtype,
+                                     .to_dtype = ROPED_F32,
+                                     .up =
+                                         column_at(loop, loop->of.x, group, i),
+                                     .to = gated + i};
+        gate(loop, group, i, cpu_smaller(norm->hidden - i, CPU_BLOCK), of);
+    }
     if (gated)
         x = gated;
     const struct cpu_norm_rows one = {.n = 1, .x = x};
