@@ -434,6 +434,39 @@ TEST(metrics_and_statistics_count_calls)
     CHECK(server_stop(&server));
 }
 
+/* A header of so many bytes is read on a lane, within memory that is claimed
+ * for it first. */
+TEST(a_call_that_does_not_come_to_its_handler_is_counted)
+{
+    enum { PADDED = 300 << 10 };
+    static const char document[] =
+        "{\"inputs\":[\"x\"],\"steps\":[{\"op\":\"rmsnorm\",\"in\":{\"x\":"
+        "\"x\"},\"out\":{\"y\":\"y\"}}],\"outputs\":[\"y\"]}";
+    const char *flags[] = {"--pool_bytes", "1m", "--host_bytes", "8m", NULL};
+    struct server server;
+    unsigned char *body = malloc(8 + PADDED);
+    server_start(&server, flags);
+    expect_code(
+        ask(&server, "PUT", "/v1/programs/p", document, strlen(document), NULL),
+        201, "", "put");
+    memset(body, ' ', 8 + PADDED);
+    for (int i = 0; i < 8; i++)
+        body[i] = (unsigned char)((uint64_t)PADDED >> 8 * i);
+    memcpy(body + 8, "{}", 2);
+    struct answer answer =
+        ask(&server, "POST", "/v1/programs/p", body, 8 + PADDED, NULL);
+    if (answer.code != 503 && answer.code != 413)
+        CHECK_FAIL("answered %d %.200s, expected 503 or 413", answer.code,
+                   answer.body);
+    answer_free(&answer);
+    CHECK_DOUBLE(metric_sum(&server, "roped_requests_total{op=\"program\""), 1,
+                 0);
+    expect_code(get(&server, "/v2/models/p/stats"), 200,
+                "\"fail\":{\"count\":1", "statistics");
+    CHECK(server_stop(&server));
+    free(body);
+}
+
 /* They come faster than those before them are counted. */
 TEST(a_burst_past_max_connections_stops_nothing)
 {
