@@ -86,20 +86,21 @@ static enum roped_status read_query(const struct head *head, bool is_guarded,
     return ROPED_OK;
 }
 
-/* Stores every set of a body; answers with what was stored. */
+/* Stores every set of a body, or none; answers with what was stored. */
 static enum roped_status put_sets(struct tables *tables, struct tenant *tenant,
-                                  struct angles_json_set *sets, int n,
+                                  const struct angles_json_set *sets, int n,
                                   struct buffer *buffer, bool *replaced,
                                   struct roped_error *err)
 {
-    enum roped_status status = ROPED_OK;
+    const struct roped_angle_set *set[ANGLES_JSON_MAX_SETS];
+    for (int i = 0; i < n; i++)
+        set[i] = &sets[i].set;
+    enum roped_status status =
+        tables_put(tables, tenant, set, n, replaced, err);
     buffer_text(buffer, "{\"tables\":[");
-    for (int i = 0; i < n && !status; i++) {
-        bool has_replaced = false;
-        status = tables_put(tables, tenant, &sets[i].set, &has_replaced, err);
-        *replaced |= has_replaced;
+    for (int i = 0; i < n; i++) {
         buffer_text(buffer, i ? "," : "");
-        angles_json_write(buffer, &sets[i].set, "", 0);
+        angles_json_write(buffer, set[i], "", 0);
     }
     buffer_text(buffer, "]}");
     return status;
