@@ -351,6 +351,10 @@ TEST(tables_come_from_parameters_and_from_model_configs)
                     "{\"hidden_size\":64,\"num_attention_heads\":1,"
                     "\"rope_scaling\":{\"rope_type\":\"fope\"}}"),
                 400, "fope", "unknown rope_type");
+    raw(&server,
+        "PUT /v1/tables/%2e%2e HTTP/1.1\r\nHost: localhost\r\n"
+        "Content-Length: 2\r\nConnection: close\r\n\r\n{}",
+        400, "and not '.' or '..'", "a folder's name");
     expect_code(get(&server, "/v1/tables"), 200, "\"own\"", "list");
     unsigned char *body = rope_body(1000, 128, &bytes);
     struct answer by_table =
