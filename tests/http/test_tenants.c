@@ -263,10 +263,12 @@ TEST(quotas_hold)
     put_table("carol", "/v1/tables/t", 201);
     expect_as(
         "carol", "PUT", "/v1/regions/b?bytes=1", 503,
-        "region 'b': 'carol' has 2 regions, tables and programs, its quota");
+        "region 'b': 'carol' has 2 regions, tables and programs, expected "
+        "fewer than the quota, 2");
     expect_code(
         ask_as(&server, "carol", "PUT", "/v1/tables/u", "{}"), 503,
-        "table 'u': 'carol' has 2 regions, tables and programs, its quota",
+        "table 'u': 'carol' has 2 regions, tables and programs, expected "
+        "fewer than the quota, 2",
         "u");
     put_table("carol", "/v1/tables/t", 200);
     expect_as("alice", "PUT", "/v1/regions/b?bytes=2000000", 201, "b");
