@@ -255,7 +255,11 @@ int command_program(const struct ropectl *ctl, int argc, char **argv)
     int code;
     if (argc <= 2 && strcmp(verb, "list") == 0)
         return print_answer(ctl, &(struct request){"GET", "/v1/programs"});
-    char *path = path_to("/v1/programs/", argc > 2 ? argv[2] : "");
+    if (argc <= 2)
+        return usage("program", "unknown verb '%s' with 0 arguments", verb);
+    char *path = path_to("/v1/programs/", argv[2]);
+    if (!path)
+        return EXIT_USAGE;
     if (argc == 4 && strcmp(verb, "put") == 0)
         code = put_document(ctl, path, argv[3]);
     else if (argc >= 3 && strcmp(verb, "run") == 0)
@@ -270,7 +274,7 @@ int command_program(const struct ropectl *ctl, int argc, char **argv)
         code = print_answer(ctl, &(struct request){"DELETE", path});
     else
         code = usage("program", "unknown verb '%s' with %d arguments", verb,
-                     argc > 2 ? argc - 2 : 0);
+                     argc - 2);
     free(path);
     return code;
 }

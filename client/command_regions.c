@@ -121,7 +121,11 @@ int command_regions(const struct ropectl *ctl, int argc, char **argv)
     int code;
     if (argc <= 2 && strcmp(verb, "list") == 0)
         return print_answer(ctl, &(struct request){"GET", "/v1/regions"});
-    char *path = path_to("/v1/regions/", argc > 2 ? argv[2] : "");
+    if (argc <= 2)
+        return usage("regions", "unknown verb '%s' with 0 arguments", verb);
+    char *path = path_to("/v1/regions/", argv[2]);
+    if (!path)
+        return EXIT_USAGE;
     if (argc >= 4 && strcmp(verb, "put") == 0) {
         code = add_query(&path, 4, argc, argv,
                          "expected --device N or --device spread");
@@ -134,7 +138,7 @@ int command_regions(const struct ropectl *ctl, int argc, char **argv)
         code = print_answer(ctl, &(struct request){"DELETE", path});
     else
         code = usage("regions", "unknown verb '%s' with %d arguments", verb,
-                     argc > 2 ? argc - 2 : 0);
+                     argc - 2);
     free(path);
     return code;
 }

@@ -47,7 +47,11 @@ int command_tables(const struct ropectl *ctl, int argc, char **argv)
     int code;
     if (argc <= 2 && strcmp(verb, "list") == 0)
         return print_answer(ctl, &(struct request){"GET", "/v1/tables"});
-    char *path = path_to("/v1/tables/", argc > 2 ? argv[2] : "");
+    if (argc <= 2)
+        return usage("tables", "unknown verb '%s' with 0 arguments", verb);
+    char *path = path_to("/v1/tables/", argv[2]);
+    if (!path)
+        return EXIT_USAGE;
     if (argc == 3 && strcmp(verb, "get") == 0)
         code = print_answer(ctl, &(struct request){"GET", path});
     else if (argc == 3 && strcmp(verb, "delete") == 0)
@@ -56,7 +60,7 @@ int command_tables(const struct ropectl *ctl, int argc, char **argv)
         code = put_table(ctl, path, argc - 3, argv + 3);
     else
         code = usage("tables", "unknown verb '%s' with %d arguments", verb,
-                     argc > 2 ? argc - 2 : 0);
+                     argc - 2);
     free(path);
     return code;
 }

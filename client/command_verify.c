@@ -43,6 +43,8 @@ static int fetch_region(struct verify *verify, const char *region,
         return usage("verify",
                      "region '%s' has an offset, expected a whole one", region);
     char *path = path_to("/v1/regions/", region);
+    if (!path)
+        return EXIT_USAGE;
     int code =
         ask(verify->ctl, &(struct request){"GET", path}, &answer, &bytes);
     free(path);
@@ -101,6 +103,8 @@ static int fetch_table(struct verify *verify, const char *name)
     size_t bytes;
     int n;
     char *path = path_to("/v1/tables/", name);
+    if (!path)
+        return EXIT_USAGE;
     int code =
         ask(verify->ctl, &(struct request){"GET", path}, &answer, &bytes);
     free(path);

@@ -189,9 +189,21 @@ void query_add(char **query, const char *name, const char *value)
     *query = must_have(all);
 }
 
+/* Without a name the path would be that of the list, and with dots that of a
+ * folder. */
+static bool is_name(const char *name)
+{
+    return name[0] && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
+}
+
 char *path_to(const char *folder, const char *name)
 {
-    char *encoded = url_encode(name), *path;
+    char *encoded, *path;
+    if (!is_name(name)) {
+        fail_text("'%s' cannot be a name", name);
+        return NULL;
+    }
+    encoded = url_encode(name);
     if (asprintf(&path, "%s%s", folder, encoded) < 0)
         path = NULL;
     free(encoded);

@@ -115,7 +115,8 @@ bool read_number(const char *text, double most, double *out);
  * NULL and is to be freed. */
 void query_add(char **query, const char *name, const char *value);
 
-/* "/v1/tables/" and a name, percent-encoded; to be freed. */
+/* "/v1/tables/" and a name, percent-encoded, to be freed; NULL after saying
+ * that this cannot be a name. */
 char *path_to(const char *folder, const char *name);
 
 /*

@@ -129,6 +129,8 @@ int tensor_file_get(const struct ropectl *ctl, struct tensor_file *file,
         return tensor_file_open(file, path, NULL) ? EXIT_SUCCESS : EXIT_FAILURE;
     memset(file, 0, sizeof *file);
     char *route = path_to("/v1/regions/", path + 1);
+    if (!route)
+        return EXIT_USAGE;
     int code =
         ask(ctl, &(struct request){"GET", route}, &answer, &file->n_bytes);
     free(route);

@@ -292,7 +292,7 @@ static enum roped_status expect(const char *what, struct roped_error *err)
 enum roped_status token_read_line(char *text, struct token *out,
                                   struct roped_error *err)
 {
-    char *column[N_COLUMNS] = {NULL};
+    char *column[N_COLUMNS] = {NULL}, known[128];
     int n = split(text, column);
     *out = (struct token){.most_bytes = UINT64_MAX, .most_names = UINT64_MAX};
     if (n <= SCOPES_COLUMN || n > N_COLUMNS)
@@ -304,9 +304,9 @@ enum roped_status token_read_line(char *text, struct token *out,
         return expect("'sha256:' and 64 hexadecimal digits behind the name",
                       err);
     if (!read_scopes(column[SCOPES_COLUMN], out))
-        return expect("scopes out of call, regions, tables, shm, metrics and "
-                      "admin, with ',' between them",
-                      err);
+        return roped_fail(err, ROPED_INVALID,
+                          "expected scopes out of %s, with ',' between them",
+                          scopes_text(~0u, known, sizeof known));
     if (n > QUOTA_COLUMN && !read_quota(column[QUOTA_COLUMN], out))
         return expect("a quota like bytes=1g,names=100, or '-'", err);
     return ROPED_OK;

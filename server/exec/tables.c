@@ -131,12 +131,12 @@ static void unlist(struct tables *tables, struct table_entry *entry)
     drop_entry(entry);
 }
 
-/* Under lock: may there be one more? */
-static enum roped_status claim_name(const struct tables *tables,
+/* Under lock: may there be one more, beside n that are to come? */
+static enum roped_status claim_name(const struct tables *tables, int n,
                                     struct tenant *tenant, const char *name,
                                     struct roped_error *err)
 {
-    if (tables->n_named < MAX_NAMED)
+    if (tables->n_named + n < MAX_NAMED)
         return tenant_take_name(tenant, "table", name, err);
     return roped_fail(err, ROPED_BUSY,
                       "table '%.64s': %d tables exist, the most there may "
@@ -144,31 +144,85 @@ static enum roped_status claim_name(const struct tables *tables,
                       name, MAX_NAMED);
 }
 
-enum roped_status tables_put(struct tables *tables, struct tenant *tenant,
-                             const struct roped_angle_set *set, bool *replaced,
-                             struct roped_error *err)
+/* Under lock: claims the names that are not there yet, all of them or none. */
+static enum roped_status claim_names(struct tables *tables,
+                                     const struct table_entry *entry,
+                                     struct roped_error *err)
 {
-    struct table_entry *entry = copy_set(tenant, set);
-    if (!entry)
-        return roped_fail(err, ROPED_NO_MEMORY, "no memory for table '%s'",
-                          set->name);
-    pthread_mutex_lock(&tables->lock);
-    struct table_entry *old = find(tables, tenant, entry->name);
-    bool has_replaced = old != NULL;
-    enum roped_status status =
-        old ? ROPED_OK : claim_name(tables, tenant, entry->name, err);
+    struct tenant *tenant = entry->tenant;
+    enum roped_status status = ROPED_OK;
+    int n = 0;
+    for (; entry && !status; entry = entry->next) {
+        if (find(tables, tenant, entry->name))
+            continue;
+        status = claim_name(tables, n, tenant, entry->name, err);
+        n += status == ROPED_OK;
+    }
+    while (status && n-- > 0)
+        tenant_give_name(tenant);
+    return status;
+}
+
+/* Under lock: lists an entry whose name is claimed; true where there was
+ * another of this name. */
+static bool list(struct tables *tables, struct table_entry *entry)
+{
+    struct table_entry *old = find(tables, entry->tenant, entry->name);
     if (old)
         unlist(tables, old);
-    if (!status) {
-        struct table_entry **link = find_link(tables, tenant, entry->name);
-        entry->next = *link;
-        *link = entry;
-        tables->n_named++;
-        (void)lost_forget(&tables->lost, tenant, entry->name);
+    struct table_entry **link = find_link(tables, entry->tenant, entry->name);
+    entry->next = *link;
+    *link = entry;
+    tables->n_named++;
+    (void)lost_forget(&tables->lost, entry->tenant, entry->name);
+    return old != NULL;
+}
+
+static void free_entries(struct table_entry *entry)
+{
+    while (entry) {
+        struct table_entry *next = entry->next;
+        free_entry(entry);
+        entry = next;
+    }
+}
+
+/* Copies that hang on the first, in their order; NULL: no memory. */
+static struct table_entry *copy_sets(struct tenant *tenant,
+                                     const struct roped_angle_set *const *sets,
+                                     int n)
+{
+    struct table_entry *first = NULL;
+    while (n-- > 0) {
+        struct table_entry *entry = copy_set(tenant, sets[n]);
+        if (!entry) {
+            free_entries(first);
+            return NULL;
+        }
+        entry->next = first;
+        first = entry;
+    }
+    return first;
+}
+
+enum roped_status tables_put(struct tables *tables, struct tenant *tenant,
+                             const struct roped_angle_set *const *sets, int n,
+                             bool *replaced, struct roped_error *err)
+{
+    bool has_replaced = false;
+    struct table_entry *entries = copy_sets(tenant, sets, n);
+    if (!entries)
+        return roped_fail(err, ROPED_NO_MEMORY, "no memory for table '%s'",
+                          sets[0]->name);
+    pthread_mutex_lock(&tables->lock);
+    enum roped_status status = claim_names(tables, entries, err);
+    while (!status && entries) {
+        struct table_entry *next = entries->next;
+        has_replaced |= list(tables, entries);
+        entries = next;
     }
     pthread_mutex_unlock(&tables->lock);
-    if (status)
-        free_entry(entry);
+    free_entries(entries);
     if (replaced)
         *replaced = has_replaced;
     return status;

@@ -31,14 +31,15 @@ ROPED_MUST_CHECK enum roped_status tables_open(struct resident *const *resident,
                                                struct roped_error *err);
 void tables_close(struct tables *tables);
 
-/* Stores a copy of set under its name, replacing one of the same name and
- * tenant: calls that hold the old one finish with it. *replaced may be NULL.
- * ROPED_BUSY: there are too many, or more than the tenant's quota. */
-ROPED_MUST_CHECK enum roped_status tables_put(struct tables *tables,
-                                              struct tenant *tenant,
-                                              const struct roped_angle_set *set,
-                                              bool *replaced,
-                                              struct roped_error *err);
+/* Stores copies of n sets (1 or more, of different names) under their names,
+ * all of them or none, and at once. Those of the same name and tenant are
+ * replaced: calls that hold an old one finish with it. *replaced says whether
+ * there was one; it may be NULL. ROPED_BUSY: there are too many, or more than
+ * the tenant's quota. */
+ROPED_MUST_CHECK enum roped_status
+tables_put(struct tables *tables, struct tenant *tenant,
+           const struct roped_angle_set *const *sets, int n, bool *replaced,
+           struct roped_error *err);
 
 /* Also of one that was lost; ROPED_NO_TABLE for an unknown name. */
 ROPED_MUST_CHECK enum roped_status tables_delete(struct tables *tables,

@@ -153,9 +153,11 @@ enum roped_status tenant_take_name(struct tenant *tenant, const char *kind,
         return ROPED_OK;
     return roped_fail(
         err, ROPED_BUSY,
-        "%s '%.64s': '%s' has %llu regions, tables and programs, its "
-        "quota; DELETE one",
-        kind, name, tenant->name, (unsigned long long)most);
+        "%s '%.64s': '%s' has %llu regions, tables and programs, expected "
+        "fewer than the quota, %llu; DELETE one",
+        kind, name, tenant->name,
+        (unsigned long long)atomic_load(&tenant->names),
+        (unsigned long long)most);
 }
 
 void tenant_give_name(struct tenant *tenant)

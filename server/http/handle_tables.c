@@ -4,6 +4,7 @@
 #include "http/handlers.h"
 #include "http/request.h"
 #include "wire/angles_json.h"
+#include "wire/v1.h"
 
 #include <string.h>
 
@@ -59,13 +60,6 @@ struct reply handle_table_get(struct request *request)
     return reply_status(&request->answer, &err);
 }
 
-static bool is_table_name(const char *name)
-{
-    return name[strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                             "abcdefghijklmnopqrstuvwxyz0123456789._-")] ==
-           '\0';
-}
-
 /* What the query says beside the body: style, or NULL. */
 static enum roped_status read_query(const struct head *head, bool is_guarded,
                                     const char **style, struct roped_error *err)
@@ -86,20 +80,21 @@ static enum roped_status read_query(const struct head *head, bool is_guarded,
     return ROPED_OK;
 }
 
-/* Stores every set of a body; answers with what was stored. */
+/* Stores every set of a body, or none; answers with what was stored. */
 static enum roped_status put_sets(struct tables *tables, struct tenant *tenant,
-                                  struct angles_json_set *sets, int n,
+                                  const struct angles_json_set *sets, int n,
                                   struct buffer *buffer, bool *replaced,
                                   struct roped_error *err)
 {
-    enum roped_status status = ROPED_OK;
+    const struct roped_angle_set *set[ANGLES_JSON_MAX_SETS];
+    for (int i = 0; i < n; i++)
+        set[i] = &sets[i].set;
+    enum roped_status status =
+        tables_put(tables, tenant, set, n, replaced, err);
     buffer_text(buffer, "{\"tables\":[");
-    for (int i = 0; i < n && !status; i++) {
-        bool has_replaced = false;
-        status = tables_put(tables, tenant, &sets[i].set, &has_replaced, err);
-        *replaced |= has_replaced;
+    for (int i = 0; i < n; i++) {
         buffer_text(buffer, i ? "," : "");
-        angles_json_write(buffer, &sets[i].set, "", 0);
+        angles_json_write(buffer, set[i], "", 0);
     }
     buffer_text(buffer, "]}");
     return status;
@@ -114,11 +109,12 @@ struct reply handle_table_put(struct request *request)
     int n = 0;
     const char *style = NULL;
     enum roped_status status =
-        is_table_name(request->match.capture)
+        v1_is_name(request->match.capture)
             ? read_query(&request->head,
                          gate_is_guarded(&request->service->gate), &style, &err)
             : roped_fail(&err, ROPED_INVALID,
-                         "table names are letters, digits, '.', '_' and '-'");
+                         "table names are letters, digits, '.', '_' and "
+                         "'-', and not '.' or '..'");
     if (!status)
         status = angles_json_read(
             request->match.capture, style, body_text(&request->body),

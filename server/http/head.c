@@ -201,6 +201,20 @@ bool head_parse_length(const char *text, uint64_t *out)
     return true;
 }
 
+/* Those that say what the bytes of a request mean: of two, a proxy may take
+ * the other. */
+static enum roped_status check_single(const struct head *head,
+                                      struct roped_error *err)
+{
+    static const enum header_name single[] = {
+        HEADER_HOST, HEADER_CONTENT_ENCODING, HEADER_INFERENCE_LENGTH};
+    for (size_t i = 0; i < sizeof single / sizeof *single; i++)
+        if (head->n_known[single[i]] > 1)
+            return roped_fail(err, ROPED_INVALID, "more than one %s",
+                              names[single[i]].name);
+    return ROPED_OK;
+}
+
 enum roped_status head_framing(const struct head *head, struct framing *out,
                                struct roped_error *err)
 {
@@ -215,8 +229,8 @@ enum roped_status head_framing(const struct head *head, struct framing *out,
         return roped_fail(
             err, ROPED_INVALID,
             "more than one of Content-Length and Transfer-Encoding");
-    if (head->n_known[HEADER_HOST] > 1)
-        return roped_fail(err, ROPED_INVALID, "more than one Host");
+    if (check_single(head, err))
+        return err->status;
     if (length && !head_parse_length(length, &out->content_length))
         return roped_fail(err, ROPED_INVALID, "invalid Content-Length: '%.32s'",
                           length);

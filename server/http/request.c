@@ -376,9 +376,10 @@ static struct reply take_pending(void *context)
 {
     struct request *request = context;
     struct answer *answer = &request->answer;
-    if (answer->errand.status)
-        return reply_status(answer, &answer->errand.error);
-    return answer->pending;
+    if (!answer->errand.status)
+        return answer->pending;
+    answer->error = answer->errand.error; /* its handler was not reached */
+    return refusal(request);
 }
 
 /* What is sent, or what is to be done before that. */

@@ -5,6 +5,7 @@
 
 #include "wire/region_refs.h"
 #include "wire/safetensors.h"
+#include "wire/v1.h"
 
 #include <roped/number.h>
 
@@ -58,15 +59,6 @@ struct reading {
     bool has_bytes, has_shape, has_device;
     int n_tensors;
 };
-
-/* Also no name that is a folder in a path. */
-static bool is_region_name(const char *name)
-{
-    return strcmp(name, ".") != 0 && strcmp(name, "..") != 0 &&
-           name[strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                             "abcdefghijklmnopqrstuvwxyz0123456789._-")] ==
-               '\0';
-}
 
 static enum roped_status read_param(struct reading *reading, const char *name,
                                     const char *value)
@@ -186,7 +178,7 @@ enum roped_status transfer_decode(struct transfer *transfer)
     struct reading reading = {.transfer = transfer,
                               .info.tenant = transfer->tenant,
                               .info.device = REGION_ANY_DEVICE};
-    if (!is_region_name(transfer->name))
+    if (!v1_is_name(transfer->name))
         return roped_fail(transfer->error, ROPED_INVALID,
                           "region names are letters, digits, '.', '_' and '-', "
                           "and not '.' or '..'");

@@ -95,6 +95,7 @@ static enum roped_status expand(const struct reading *reading, const char *text,
         const char *text;
         int add;
     } forms[] = {{"{i}", 0}, {"{i+1}", 1}, {"{i-1}", -1}};
+    const char *start = text;
     size_t at = 0;
     while (*text && at < NAME_BYTES - 1) {
         size_t form = 0;
@@ -112,7 +113,7 @@ static enum roped_status expand(const struct reading *reading, const char *text,
     }
     if (*text || at >= NAME_BYTES)
         return roped_fail(reading->err, ROPED_INVALID,
-                          "name '%.64s...': longer than %d bytes", text,
+                          "name '%.64s...': longer than %d bytes", start,
                           NAME_BYTES - 1);
     out[at] = '\0';
     return ROPED_OK;

@@ -5,6 +5,16 @@
 
 #include "wire/safetensors.h"
 
+#include <string.h>
+
+bool v1_is_name(const char *name)
+{
+    return strcmp(name, ".") != 0 && strcmp(name, "..") != 0 &&
+           name[strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                             "abcdefghijklmnopqrstuvwxyz0123456789._-")] ==
+               '\0';
+}
+
 struct binding {
     const struct signature *signature;
     unsigned char *data;

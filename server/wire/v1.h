@@ -18,6 +18,10 @@ v1_read_request(const struct signature *signature, const void *header,
                 size_t header_bytes, uint64_t total_bytes, void *data,
                 struct roped_error *err);
 
+/* May a region or a table be called so? Letters, digits, '.', '_' and '-', and
+ * no name that is a folder in a path. */
+bool v1_is_name(const char *name);
+
 /* Which outputs an answer has, and as what. */
 struct v1_wanted {
     uint64_t kept; /* bit i: output i stays in a region and is not sent */

@@ -351,6 +351,10 @@ TEST(tables_come_from_parameters_and_from_model_configs)
                     "{\"hidden_size\":64,\"num_attention_heads\":1,"
                     "\"rope_scaling\":{\"rope_type\":\"fope\"}}"),
                 400, "fope", "unknown rope_type");
+    raw(&server,
+        "PUT /v1/tables/%2e%2e HTTP/1.1\r\nHost: localhost\r\n"
+        "Content-Length: 2\r\nConnection: close\r\n\r\n{}",
+        400, "and not '.' or '..'", "a folder's name");
     expect_code(get(&server, "/v1/tables"), 200, "\"own\"", "list");
     unsigned char *body = rope_body(1000, 128, &bytes);
     struct answer by_table =
@@ -432,6 +436,39 @@ TEST(metrics_and_statistics_count_calls)
     expect_code(get(&server, "/v2/models/rmsnorm/stats"), 200,
                 "\"success\":{\"count\":5", "statistics");
     CHECK(server_stop(&server));
+}
+
+/* A header of so many bytes is read on a lane, within memory that is claimed
+ * for it first. */
+TEST(a_call_that_does_not_come_to_its_handler_is_counted)
+{
+    enum { PADDED = 300 << 10 };
+    static const char document[] =
+        "{\"inputs\":[\"x\"],\"steps\":[{\"op\":\"rmsnorm\",\"in\":{\"x\":"
+        "\"x\"},\"out\":{\"y\":\"y\"}}],\"outputs\":[\"y\"]}";
+    const char *flags[] = {"--pool_bytes", "1m", "--host_bytes", "8m", NULL};
+    struct server server;
+    unsigned char *body = malloc(8 + PADDED);
+    server_start(&server, flags);
+    expect_code(
+        ask(&server, "PUT", "/v1/programs/p", document, strlen(document), NULL),
+        201, "", "put");
+    memset(body, ' ', 8 + PADDED);
+    for (int i = 0; i < 8; i++)
+        body[i] = (unsigned char)((uint64_t)PADDED >> 8 * i);
+    memcpy(body + 8, "{}", 2);
+    struct answer answer =
+        ask(&server, "POST", "/v1/programs/p", body, 8 + PADDED, NULL);
+    if (answer.code != 503 && answer.code != 413)
+        CHECK_FAIL("answered %d %.200s, expected 503 or 413", answer.code,
+                   answer.body);
+    answer_free(&answer);
+    CHECK_DOUBLE(metric_sum(&server, "roped_requests_total{op=\"program\""), 1,
+                 0);
+    expect_code(get(&server, "/v2/models/p/stats"), 200,
+                "\"fail\":{\"count\":1", "statistics");
+    CHECK(server_stop(&server));
+    free(body);
 }
 
 /* They come faster than those before them are counted. */

@@ -70,6 +70,10 @@ static void expect_untouched(const char *what)
 #define X(steps) "{'inputs': ['x'], 'steps': [" steps "]}"
 #define WRITES   NORM("x", "@held")
 
+/* With these a name is too long. */
+#define EIGHT(letter) letter letter letter letter letter letter letter letter
+#define LETTERS_128   EIGHT(EIGHT("mm"))
+
 static const struct {
     const char *what, *document;
     int code;
@@ -163,6 +167,8 @@ static const struct {
      400, "parameter 'timeout': the name of an option of calls"},
     {"from.x", "{'parameters': {'from.x': 1}, 'steps': []}", 400,
      "parameter 'from.x': the name of an option of calls, or with a '.'"},
+    {"a name that is too long", X(NORM("x", "first_" LETTERS_128 "_last")), 400,
+     "step 1 (rmsnorm): tensor 'y': name 'first_mmmm"},
 };
 
 TEST(documents_are_refused)

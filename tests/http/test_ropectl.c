@@ -92,6 +92,17 @@ TEST(wrong_usage_says_what_is_wrong)
                    "'1', expected --device N");
     command_expect("regions put x w.safetensors --device", 2,
                    "'--device', expected --device N");
+    command_expect("regions get '' x.safetensors", 2, "'' cannot be a name");
+    command_expect("regions get .. x.safetensors", 2, "'..' cannot be a name");
+    command_expect("cat x.safetensors", 1, "No such file");
+    command_expect("regions delete .", 2, "'.' cannot be a name");
+    command_expect("regions delete", 2, "unknown verb 'delete' with 0");
+    command_expect("cat @", 2, "'' cannot be a name");
+    command_expect("tables get ''", 2, "'' cannot be a name");
+    command_expect("tables get", 2, "unknown verb 'get' with 0 arguments");
+    command_expect("program get ''", 2, "'' cannot be a name");
+    command_expect("program run '' x", 2, "'' cannot be a name");
+    command_expect("program run", 2, "unknown verb 'run' with 0 arguments");
     command_expect("tables forget", 2, "usage: ropectl tables [list");
     command_expect("--timeout soon ops", 2, "'soon', expected seconds above 0");
     command_expect("--max-answer 5x ops", 2, "'5x', expected bytes above 0");

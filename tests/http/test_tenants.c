@@ -263,15 +263,49 @@ TEST(quotas_hold)
     put_table("carol", "/v1/tables/t", 201);
     expect_as(
         "carol", "PUT", "/v1/regions/b?bytes=1", 503,
-        "region 'b': 'carol' has 2 regions, tables and programs, its quota");
+        "region 'b': 'carol' has 2 regions, tables and programs, expected "
+        "fewer than the quota, 2");
     expect_code(
         ask_as(&server, "carol", "PUT", "/v1/tables/u", "{}"), 503,
-        "table 'u': 'carol' has 2 regions, tables and programs, its quota",
+        "table 'u': 'carol' has 2 regions, tables and programs, expected "
+        "fewer than the quota, 2",
         "u");
     put_table("carol", "/v1/tables/t", 200);
     expect_as("alice", "PUT", "/v1/regions/b?bytes=2000000", 201, "b");
     expect_as("carol", "DELETE", "/v1/regions/a", 200, "{}");
     expect_as("carol", "PUT", "/v1/regions/b?bytes=1048576", 201, "b");
+    stop();
+}
+
+/* A model whose layers are of two types has two tables. */
+TEST(a_quota_takes_all_tables_of_a_model_or_none)
+{
+    static const char gemma[] =
+        "{\"model_type\":\"gemma3_text\",\"head_dim\":256,"
+        "\"rope_theta\":%d,\"rope_local_base_freq\":%d,"
+        "\"max_position_embeddings\":4096}";
+    char first[256], second[256];
+    snprintf(first, sizeof first, gemma, 1000000, 10000);
+    snprintf(second, sizeof second, gemma, 2000000, 20000);
+    start();
+    expect_as("carol", "PUT", "/v1/regions/a?bytes=8", 201, "a");
+    expect_code(ask_as(&server, "carol", "PUT", "/v1/tables/g", first), 503,
+                "table 'g.sliding_attention': 'carol' has 2 regions, tables",
+                "one too many");
+    expect_as("carol", "GET", "/v1/tables", 200, "{\"tables\":[]}");
+    put_table("carol", "/v1/tables/t", 201); /* nothing was claimed for it */
+    put_table("carol", "/v1/tables/u", 503);
+    expect_as("carol", "DELETE", "/v1/regions/a", 200, "{}");
+    put_table("carol", "/v1/tables/g.full_attention", 201);
+    expect_code(ask_as(&server, "carol", "PUT", "/v1/tables/g", second), 503,
+                "quota", "one is there, and the other is too many");
+    expect_as("carol", "GET", "/v1/tables/g.full_attention", 200,
+              "\"theta\":500000");
+    expect_as("carol", "DELETE", "/v1/tables/t", 200, "{}");
+    expect_code(ask_as(&server, "carol", "PUT", "/v1/tables/g", second), 200,
+                "\"theta\":20000", "both fit");
+    expect_as("carol", "GET", "/v1/tables/g.full_attention", 200,
+              "\"theta\":2000000");
     stop();
 }
 

@@ -232,7 +232,8 @@ TEST(broken_lines_are_refused_with_their_number)
     expect_refusal(LINE_1 "zorro sha256: call", "expected 'sha256:'");
     expect_refusal(LINE_1 "zorro abc call", "expected 'sha256:'");
     expect_refusal(LINE_1 "zorro sha256:" HEX_OTHER " zorro",
-                   "line 2: expected scopes out of call, regions");
+                   "line 2: expected scopes out of call, regions, tables, "
+                   "programs, shm, metrics, admin, with ',' between them");
     expect_refusal(LINE_1 "zorro sha256:" HEX_OTHER " call,",
                    "expected scopes");
     expect_refusal(LINE_1 "zorro sha256:" HEX_OTHER " none", "expected scopes");

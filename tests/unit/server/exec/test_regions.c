@@ -369,8 +369,8 @@ TEST(a_quota_is_kept_and_given_back)
     CHECK_OK(put_for(&other, "b", 1), &err);
     CHECK_INT(put_for(&other, "c", 1), ROPED_BUSY);
     CHECK_TEXT(err.text,
-               "region 'c': 'other' has 2 regions, tables and programs, its "
-               "quota; DELETE one");
+               "region 'c': 'other' has 2 regions, tables and programs, "
+               "expected fewer than the quota, 2; DELETE one");
     CHECK_OK(put_for(&other, "b", 2), &err); /* in place of another */
     CHECK_INT(create_for(&other, "d", BUDGET + 1, &held), ROPED_TOO_LARGE);
     CHECK_OK(regions_remove(regions, &other, "a", &err), &err);
