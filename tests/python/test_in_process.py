@@ -1,6 +1,7 @@
 """Calls in this process beside their results: places, memory, errors, threads."""
 
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -62,6 +63,14 @@ def test_places(x):
             ops.rmsnorm(x, out=wrong)
     with pytest.raises(ValueError, match="contiguous"):
         ops.rmsnorm(x, out=np.empty((4, 128), np.float32)[:, ::2])
+
+
+def test_results_can_be_pickled(x):
+    """As they are on their way to another process."""
+    result = ops.add_rmsnorm(x, x)
+    again = pickle.loads(pickle.dumps(result))
+    assert type(again) is type(result)
+    np.testing.assert_array_equal(again.residual, result.residual)
 
 
 def test_updated_caches_stay_where_they_are(x):
