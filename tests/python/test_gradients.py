@@ -488,6 +488,22 @@ def test_opcheck_with_gradients(name):
 
 
 # ---------------------------------------------------------------- refusals
+@pytest.mark.parametrize("name", HAVE)
+def test_checkpoints_compute_a_call_again(name):
+    """As Hugging Face's gradient_checkpointing has it: what is saved can be unpacked once."""
+    found = {}
+    for is_again in (False, True):
+        tensors, wanted = floats(name)
+        for tensor in wanted.values():
+            tensor.requires_grad_()
+        call = functools.partial(getattr(ops, name), **tensors, **CALLS[name][1])
+        result = torch.utils.checkpoint.checkpoint(call, use_reentrant=False) if is_again else call()
+        total(result).backward()
+        found[is_again] = {n: t.grad for n, t in wanted.items() if t.grad is not None}
+    assert found[True].keys() == found[False].keys() != set()
+    assert all(torch.equal(gradient, found[False][n]) for n, gradient in found[True].items())
+
+
 @pytest.mark.parametrize("name", HAVE_NONE)
 def test_a_backward_without_a_gradient(name):
     """Of every tensor on its own: the call runs, and the backward says which operator, and what to do."""

@@ -1,6 +1,7 @@
 """Calls in this process beside their results: places, memory, errors, threads."""
 
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -62,6 +63,32 @@ def test_places(x):
             ops.rmsnorm(x, out=wrong)
     with pytest.raises(ValueError, match="contiguous"):
         ops.rmsnorm(x, out=np.empty((4, 128), np.float32)[:, ::2])
+
+
+def test_what_is_read_only_is_not_written(x, tmp_path):
+    """What a call wrote there once it would write again, so each is asked twice; a file's would be a SIGSEGV."""
+    k = x.reshape(4, 1, 64)
+    np.save(tmp_path / "zeros.npy", np.zeros((4, 1, 64), np.float32))
+    file = np.load(tmp_path / "zeros.npy", mmap_mode="r")
+    own = np.zeros_like(file)
+    view = own.view()
+    view.flags.writeable = False
+    ops.rmsnorm(k, out=own.copy())
+    ops.rope_append(k, k, k, own.copy(), own.copy(), np.arange(4))
+    for wrong in (file, view, view, np.frombuffer(bytes(own.nbytes), np.float32).reshape(own.shape)):
+        with pytest.raises(ValueError, match="output 'y': read-only, and written in place"):
+            ops.rmsnorm(k, out=wrong)
+        with pytest.raises(ValueError, match="tensor 'v_cache': read-only, and written in place"):
+            ops.rope_append(k, k, k, own.copy(), wrong, slots=np.arange(4))
+        assert not wrong.any()
+
+
+def test_results_can_be_pickled(x):
+    """As they are on their way to another process."""
+    result = ops.add_rmsnorm(x, x)
+    again = pickle.loads(pickle.dumps(result))
+    assert type(again) is type(result)
+    np.testing.assert_array_equal(again.residual, result.residual)
 
 
 def test_updated_caches_stay_where_they_are(x):

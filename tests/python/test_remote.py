@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import http.server
+import os
 import shutil
 import socket
 import subprocess
@@ -366,6 +367,66 @@ def test_shared_memory_is_used_and_reused(server, rng):
         assert client._segments.count <= n_segments + 2
         with pytest.raises(roped.Error, match="positions"):
             client.rope(big, positions=np.full(512, -2))
+
+
+def in_child(function):
+    """What a child of this process says: an exception's name, or nothing."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said = b""
+        try:
+            function()
+        except BaseException as error:
+            said = f"{type(error).__name__}: {error}".encode()
+        os.write(writer, said)
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        said = pipe.read()
+    os.waitpid(child, 0)
+    return said
+
+
+def test_a_child_has_memory_and_connections_of_its_own(server, rng):
+    """A client is made, and then the process forks: both call, and neither sees what the other one does."""
+    big = rng.standard_normal((512, 8, 128), np.float32)
+    with roped.Client(server) as client, roped.Client(server, shared_memory=False) as plain:
+        held = [client.rope(big).q]
+        client.rope(big)
+        plain.rope(big[:2])
+        want = {n: plain.rope(n * big).q for n in (2, 3, 4)}
+        gc.collect()
+        before = {segment.name for segment in client._segments.free}
+        assert before and plain._servers.all[0].pool.idle
+
+        def child():
+            assert not plain._servers.all[0].pool.idle
+            made = client.rope(2 * big).q
+            assert client.timing.receive == 0.0
+            held.clear()  # whose memory is the parent's
+            gc.collect()
+            others = [client.rope(n * big).q for n in (3, 4)]
+            assert before.isdisjoint(segment.name for segment in client._segments.free)
+            for array, n in zip((made, *others), (2, 3, 4)):
+                np.testing.assert_array_equal(array, want[n])
+
+        kept = held[0].copy()
+        assert in_child(child) == ""
+        np.testing.assert_array_equal(held[0], kept)
+        np.testing.assert_array_equal(client.rope(2 * big).q, want[2])
+
+
+def test_a_child_has_threads_of_its_own(server, x):
+    client = roped.AsyncClient(server, connections=1)
+    want = asyncio.run(client.rmsnorm(x))
+
+    def child():
+        made = asyncio.run(asyncio.wait_for(client.rmsnorm(x), 20))
+        np.testing.assert_array_equal(made, want)
+
+    assert in_child(child) == ""
+    asyncio.run(client.close())
 
 
 def test_a_server_that_forgot_the_memory(server, rng):

@@ -156,9 +156,28 @@ def test_places_in_a_compiled_function():
         return y * 2
 
     x, y = random(3, 32), torch.empty(3, 32)
-    doubled = torch.compile(function, fullgraph=True, backend="aot_eager")(x, y)
-    torch.testing.assert_close(y, ops.rmsnorm(x))
-    torch.testing.assert_close(doubled, y * 2)
+    for is_dynamic in (False, True):
+        doubled = torch.compile(function, fullgraph=True, backend="aot_eager", dynamic=is_dynamic)(x, y.zero_())
+        torch.testing.assert_close(y, ops.rmsnorm(x))
+        torch.testing.assert_close(doubled, y * 2)
+
+
+@pytest.mark.parametrize("way", ["plain", "recorded", "compiled"])
+def test_places_that_do_not_fit(way):
+    """Whoever watches a call, out= takes what the call makes: torch's own copies would convert and repeat it."""
+    q, positions = random(3, 2, 8), torch.arange(3)
+    refused = [({"q": random(3, 2, 8).half()}, "F16 of"), ({"q": random(2, 3, 2, 8)}, r"expected F32 of \[3, 2, 8\]"),
+               ({"k": random(3, 2, 8)}, "output 'k': not made by this call"), ({"x": q}, "output 'x': not made")]  # fmt: skip
+    for places, words in refused:
+        def function(q, places):
+            return ops.rope(q, positions=positions, out=places).q
+
+        if way == "compiled":
+            function = torch.compile(function, fullgraph=True, backend="eager")
+        # a compiler says in its own words that it saw an exception
+        expected = {"expected_exception": Exception} if way == "compiled" else {"expected_exception": ValueError, "match": words}
+        with pytest.raises(**expected):
+            function(q.clone().requires_grad_(way == "recorded"), places)
 
 
 def test_parameters_and_devices():

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import uuid
+import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -35,6 +36,16 @@ Sent = dict[str, tuple[str, tuple[int, ...], Any]]  # type, shape, bytes
 Query = list[tuple[str, str]]
 _MOST_LOSSES = 3  # during one call
 Device = int | Literal["spread"] | None
+_clients: weakref.WeakSet[Any] = weakref.WeakSet()  # of both kinds
+
+
+def _after_fork() -> None:
+    """In a child: what the parent uses is left to it."""
+    for client in [*_clients]:
+        client._after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _seconds(milliseconds: str) -> float:
@@ -182,6 +193,13 @@ class Client(Operators):  # a method for each operator is added below
         self._losing = threading.RLock()
         self._names: dict[str, str] = {}  # on the server, of regions that were put again
         self._tables: dict[str, tuple[str, Any]] = {}  # query and document of those that this client put
+        _clients.add(self)
+
+    def _after_fork(self) -> None:
+        """Regions and tables are the server's, and there for both."""
+        self._losing = threading.RLock()
+        self._servers.after_fork()
+        self._segments.after_fork()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._servers.url}>"
@@ -466,7 +484,13 @@ class AsyncClient(AsyncOperators):  # likewise
 
     def __init__(self, url: str | Sequence[str] | None = None, *, connections: int = 8, **options: Any) -> None:
         self._client = Client(url, **options)
-        self._threads = ThreadPoolExecutor(connections, "roped")
+        self._n_threads = connections
+        self._after_fork()
+        _clients.add(self)
+
+    def _after_fork(self) -> None:
+        """A child has none of the parent's threads."""
+        self._threads = ThreadPoolExecutor(self._n_threads, "roped")
 
     @property
     def timing(self) -> Timing:

@@ -34,6 +34,7 @@ class Operator:
         self.output_names = [port["name"] for port in self.outputs]
         title = "".join(word.capitalize() for word in self.name.split("_"))
         self.result_type: Any = namedtuple(f"{title}Result", self.output_names)  # type: ignore[misc]
+        globals()[self.result_type.__name__] = self.result_type  # where pickle looks for it
 
     def bound(
         self, arguments: tuple[Any, ...], named: dict[str, Any], more: Collection[str] = ()

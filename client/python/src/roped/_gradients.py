@@ -188,8 +188,9 @@ def _of_norm(
 
 
 def _norm_backward(ctx: Any, grad_y: torch.Tensor) -> tuple[Any, ...]:
-    kind = "rmsnorm" if len(ctx.saved_tensors) == 2 else "layer_norm"
-    return _of_norm(kind, ctx.params, grad_y, *ctx.saved_tensors, heads=ctx.params["heads"] or 1)
+    saved = ctx.saved_tensors  # once: a checkpoint gives them no second time
+    kind = "rmsnorm" if len(saved) == 2 else "layer_norm"
+    return _of_norm(kind, ctx.params, grad_y, *saved, heads=ctx.params["heads"] or 1)
 
 
 def _add_norm_setup(ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: dict[str, Any], output: Any) -> None:

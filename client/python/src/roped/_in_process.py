@@ -240,6 +240,15 @@ def _check_places(library: Any, places: dict[str, Any], made: dict[str, Kind], l
             raise ValueError(f"output '{name}': on {place.device}, expected memory of the inputs' device {like.device}")
 
 
+def _check_writable(op: Operator, arguments: tuple[Any, ...], places: dict[str, Any], named: dict[str, Any]) -> None:
+    """numpy knows memory that is not to be written: of bytes, of a file. A kernel would write it all the same."""
+    given = dict(zip(op.positional, arguments)) | named
+    written = [("tensor", name, given.get(name)) for name in op.updated]
+    for title, name, tensor in written + [("output", *item) for item in places.items()]:
+        if isinstance(tensor, np.ndarray) and not tensor.flags.writeable:
+            raise ValueError(f"{title} '{name}': read-only, and written in place")
+
+
 def _first(op: Operator, tensors: dict[str, Any]) -> Any:
     """Of those that are given, in the operator's order: an operator may have several forms."""
     return next((tensors[name] for name in op.tensors if tensors.get(name) is not None), None)
@@ -418,6 +427,8 @@ def _with_care(op: Operator, arguments: tuple[Any, ...], places: dict[str, Any],
 def _call(op: Operator, arguments: tuple[Any, ...], out: Any, named: dict[str, Any]) -> Any:
     library = _libraries.get(type(arguments[0] if arguments else _first(op, named)))
     places = {} if out is None else op.places(out)
+    if places or op.updated:
+        _check_writable(op, arguments, places, named)
     if library is not None and not library.is_watched((*arguments, *named.values(), *places.values())):
         found = _run(op, library, arguments, places, named)
         if found is not None:

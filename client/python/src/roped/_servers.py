@@ -66,6 +66,11 @@ class _Server:
         self.listed_until = 0.0
         self.version = "?"
 
+    def after_fork(self) -> None:
+        """In a child: requests under way, and connections, are the parent's."""
+        self.probing, self.in_flight = threading.Lock(), 0
+        self.pool.close()
+
     def heard(self, is_ready: bool) -> None:
         self.failure, self.n_failures = None, 0
         self.trusted_until = time.monotonic() + _TRUST_SECONDS if is_ready else 0.0
@@ -149,6 +154,11 @@ class Servers:
         self.lock = threading.Lock()
         self.n_requests = 0
         self.call = threading.local()  # deadline: of the call that this thread is in, or None
+
+    def after_fork(self) -> None:
+        self.lock, self.call = threading.Lock(), threading.local()
+        for server in self.all:
+            server.after_fork()
 
     def enter_call(self) -> float | None:
         """From now on all requests of this thread end before one deadline, until leave_call with what this returns."""

@@ -64,10 +64,16 @@ class Segments:
     """Those of one client; is_off where the server wants none, or there are several."""
 
     def __init__(self, servers: Servers) -> None:
-        self.servers, self.count, self.lock = servers, 0, threading.Lock()
-        self.free: list[Segment] = []
+        self.servers = servers
+        self.after_fork()
         is_here = servers.all[0].pool.host in ("127.0.0.1", "localhost", "::1")
         self.is_off = len(servers.all) > 1 or not is_here or not os.path.isdir("/dev/shm")
+
+    def after_fork(self) -> None:
+        """In a child, as at the start: segments that were made before are the parent's, which fills them anew. Those
+        whose arrays still live are given to its list, and not to this one."""
+        self.count, self.lock = 0, threading.Lock()
+        self.free: list[Segment] = []
 
     def _take(self, size: int) -> Segment | None:
         with self.lock:
@@ -96,17 +102,14 @@ class Segments:
         except Error:
             pass  # the server forgot it, or is gone
 
-    def give(self, segment: Segment) -> None:
-        """Takes no lock, because the collector calls it at any time."""
-        self.free.append(segment)
-
     def take(self, size: int) -> tuple[Segment, Any] | None:
         """A segment and its bytes; it is free again when no array shows them."""
         segment = self._take(max(size, LEAST_BYTES))
         if segment is None:
             return None
         array = segment.array()
-        weakref.finalize(array, self.give, segment).atexit = False
+        # takes no lock, because the collector calls it at any time
+        weakref.finalize(array, self.free.append, segment).atexit = False
         return segment, array
 
     def place(self, outputs: Mapping[str, Kind]) -> tuple[list[tuple[str, str]], dict[str, Any]] | None:

@@ -116,11 +116,20 @@ def dispatch(op: Operator, tensors: dict[str, Any], places: dict[str, Any], para
         flag = op.params.get(needs, {}).get("default")
         if needs is not None and needs not in tensors and params.get(needs, flag) is not True:
             values.append(None)
-        elif name in op.updated:
-            values.append(tensors[name])
         else:
-            values.append(places[name].copy_(returned[name]) if name in places else returned[name])
-    return values
+            values.append(tensors[name] if name in op.updated else returned[name])
+    own = {name: value for name, value in zip(op.output_names, values) if name not in op.updated and value is not None}
+    for name, place in places.items():  # copy_ would convert and repeat
+        if name not in own:
+            raise ValueError(f"output '{name}': not made by this call, expected {' or '.join(own)}")
+        made = own[name]
+        if place.dtype != made.dtype or place.shape != made.shape or place.device != made.device:
+            raise ValueError(f"output '{name}': {_kind(place)}, expected {_kind(made)}")
+    return [places[n].copy_(value) if n in places else value for n, value in zip(op.output_names, values)]
+
+
+def _kind(tensor: Any) -> str:
+    return f"{dtype_name(tensor.dtype)} of {list(tensor.shape)} on {tensor.device}"
 
 
 for _op in TABLE.values():
