@@ -38,13 +38,13 @@ static void close_all(void)
     CHECK_INT(atomic_load(&fake_n_live), 0);
 }
 
-/* Four pairs: a row is 32 bytes, the smallest table 128 KiB. */
 static enum roped_status put(struct tenant *owner,
                              const struct roped_angle_set *set, bool *replaced)
 {
     return tables_put(tables, owner, &set, 1, replaced, &err);
 }
 
+/* Four pairs: a row is 32 bytes, the smallest table 128 KiB. */
 static struct roped_table_use wish(float *frequency, float base, int64_t rows)
 {
     struct roped_table_use use = {.wanted = true, .rows = rows};
