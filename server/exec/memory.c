@@ -17,10 +17,10 @@
 
 #include "exec/caches.h"
 #include "exec/extents.h"
+#include "exec/heaps.h"
 #include "exec/mappings.h"
 #include "exec/poison.h"
 
-#include <malloc.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -35,8 +35,7 @@ enum {
     CACHE_BYTES = 1 << 20, /* most that a cache keeps */
     CACHE_SHARE = 256,     /* and of the pool one part in so many */
     CACHED_BYTES = 256 << 10,
-    REFILL_BYTES = 64 << 10,
-    SPARE_BYTES = 16 << 20 /* that heaps may keep */
+    REFILL_BYTES = 64 << 10
 };
 
 /* Where a block may be. */
@@ -114,6 +113,7 @@ enum roped_status memory_open(const struct roped_backend_api *api,
     struct memory_pool *pool = aligned_alloc(CACHE_LINE, sizeof *pool);
     if (!pool)
         return roped_fail(err, ROPED_NO_MEMORY, "no memory for the pool");
+    heaps_bound();
     memset(pool, 0, sizeof *pool);
     pool->api = api;
     pool->backend = backend;
@@ -667,20 +667,12 @@ enum roped_status memory_extend(struct memory_pool *pool,
     return status;
 }
 
-/* Small allocations that were freed, such as trees of JSON, stay with glibc's
- * heaps: eight documents of half a million values left 139 MiB. */
-static void trim_heaps(void)
-{
-    if (mallinfo2().fordblks > SPARE_BYTES)
-        malloc_trim(0);
-}
-
 void memory_trim(struct memory_pool *pool)
 {
     pthread_mutex_lock(&pool->lock);
     mappings_trim(&pool->mappings, MEMORY_TRIMS);
     pthread_mutex_unlock(&pool->lock);
-    trim_heaps();
+    heaps_trim();
 }
 
 void memory_usage(struct memory_pool *pool, struct memory_usage *out)

@@ -182,7 +182,7 @@ static void *put_documents(void *context)
         memcpy(body + i, ",1", 2);
     memcpy(body + bytes - 2, "]}", 2);
     snprintf(path, sizeof path, "/v1/tables/t%d", (int)(intptr_t)context);
-    for (int i = 0; i < check_cases(20); i++)
+    for (int i = 0; i < 2; i++) /* many more hide what is left of the first */
         expect_made(ask(&server, "PUT", path, body, bytes, NULL), path);
     free(body);
     return NULL;
