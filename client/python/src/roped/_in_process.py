@@ -243,7 +243,7 @@ def _check_places(library: Any, places: dict[str, Any], made: dict[str, Kind], l
 def _check_writable(op: Operator, arguments: tuple[Any, ...], places: dict[str, Any], named: dict[str, Any]) -> None:
     """numpy knows memory that is not to be written: of bytes, of a file. A kernel would write it all the same."""
     given = dict(zip(op.positional, arguments)) | named
-    written = [("tensor", name, given.get(name)) for name in op.updated]
+    written: list[tuple[str, str, Any]] = [("tensor", name, given.get(name)) for name in op.updated]
     for title, name, tensor in written + [("output", *item) for item in places.items()]:
         if isinstance(tensor, np.ndarray) and not tensor.flags.writeable:
             raise ValueError(f"{title} '{name}': read-only, and written in place")
