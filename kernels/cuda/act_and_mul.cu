@@ -1,6 +1,6 @@
 // act_and_mul.cu - act_and_mul on CUDA: 16 bytes of y per thread, from 16 bytes of gate and 16 of
 // up, or from 32 of pairs; shifted where addresses, strides or h leave no such packets, and one
-// element where those are pairs or few.
+// element where those are few.
 #include "cuda/act_packets.cuh"
 
 struct act_args {
@@ -72,6 +72,61 @@ enum act_kind {
     kActRarely   // gelu_fast by its steps, and xielu, which has no up
 };
 
+template <typename T, act_kind kKind, int kVec>
+__device__ __forceinline__ void act_on(const act_args &args, bool has_up, float (&gate)[kVec],
+                                       float (&up)[kVec])
+{
+    if constexpr (kKind == kActRarely)
+        act_rarely<T>(args, has_up, gate, up);
+    else
+        act_of<T, kKind == kActInSteps>(args.rule, has_up, gate, up);
+}
+
+// A packet of y as memory has it, which the row's beginning or end may cut: of its elements first
+// to last - 1 are the row's. So only what is read has to be shifted into place.
+template <typename T, bool kIsPairs, act_kind kKind>
+static __global__ void __launch_bounds__(kActThreads)
+    act_shifted_kernel(const __grid_constant__ struct act_args args)
+{
+    constexpr int kVec = kVecOf<T>, kSize = (int)sizeof(T);
+    const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+    const int64_t row = quotient(i, args.rows.to_row);
+    T *to = static_cast<T *>(args.y) + row * args.y_stride;
+    const int off = (int)((uintptr_t)to & 15) / kSize;
+    act_place<kVec> place(args.rows);
+    place.column -= off;
+    const int first = max(0, (int)-place.column);
+    const int last = (int)min((int64_t)kVec, args.rows.width - place.column);
+    let_next_start();
+    if (i >= args.rows.n_packets || last <= first)
+        return;
+    const act_addresses<T, kIsPairs, kVec> at(args.of, place);
+    const bool has_up = kIsPairs || args.of.up, is_whole = last - first == kVec;
+    const int bytes = is_whole ? 16 : 0;
+    shifted_vector<kSize> of_gate, of_up;
+    float gate[kVec], up[kVec] = {};
+    to += place.column;
+    finish_before_wait(at.gate, at.up, to);
+    wait_for_previous();
+    of_gate.start(at.gate, bytes, args.of.gate_end);
+    of_up.start(at.up, has_up ? bytes : 0, kIsPairs ? args.of.gate_end : args.of.up_end);
+    if constexpr (kIsPairs) {
+        float first_pairs[kVec], second_pairs[kVec];
+        unpack<T>(of_gate.finish(2 * first, 2 * last), first_pairs);
+        unpack<T>(of_up.finish(2 * first - kVec, 2 * last - kVec), second_pairs);
+        part(first_pairs, second_pairs, gate, up);
+    } else {
+        unpack<T>(of_gate.finish(first, last), gate);
+        if (has_up)
+            unpack<T>(of_up.finish(first, last), up);
+    }
+    act_on<T, kKind>(args, has_up, gate, up);
+    if (is_whole)
+        store_16(to, pack<T>(gate));
+    else
+        store_part<kSize>(reinterpret_cast<char *>(to), first, last, pack<T>(gate));
+}
+
 template <typename T, bool kIsPairs, act_access kAccess, act_kind kKind>
 static __global__ void __launch_bounds__(kActThreads)
     act_kernel(const __grid_constant__ struct act_args args)
@@ -81,18 +136,23 @@ static __global__ void __launch_bounds__(kActThreads)
     const act_place<kVec> place(args.rows);
     const act_addresses<T, kIsPairs, kVec> at(args.of, place);
     T *to = static_cast<T *>(args.y) + place.row * args.y_stride + place.column;
-    if (kAccess != kActShifted && place.left == 0)
+    if (place.left == 0)
         return;
     finish_before_wait(at.gate, at.up, to);
     wait_for_previous();
     float gate[kVec], up[kVec] = {};
     load_operands<T, kIsPairs, kAccess, kVec>(args.of, at, place.n(), gate, up);
-    const bool has_up = kIsPairs || args.of.up;
-    if constexpr (kKind == kActRarely)
-        act_rarely<T>(args, has_up, gate, up);
-    else
-        act_of<T, kKind == kActInSteps>(args.rule, has_up, gate, up);
+    act_on<T, kKind>(args, kIsPairs || args.of.up, gate, up);
     store_packet<T, kAccess, kVec>(to, place, gate);
+}
+
+template <typename T, bool kIsPairs, act_access kAccess, act_kind kKind>
+static kernel_fn<act_args> *kernel_of_kind()
+{
+    if constexpr (kAccess == kActShifted)
+        return act_shifted_kernel<T, kIsPairs, kKind>;
+    else
+        return act_kernel<T, kIsPairs, kAccess, kKind>;
 }
 
 template <typename T, bool kIsPairs, act_access kAccess>
@@ -101,11 +161,11 @@ static kernel_fn<act_args> *kernel_of(const struct act_and_mul_plan *plan)
     constexpr bool kMayStep = sizeof(T) == 2, kMayBeRare = !kIsPairs || kMayStep;
     if constexpr (kMayBeRare)
         if (plan->activation == ACT_XIELU || plan->activation == ACT_GELU_FAST)
-            return act_kernel<T, kIsPairs, kAccess, kActRarely>;
+            return kernel_of_kind<T, kIsPairs, kAccess, kActRarely>();
     if constexpr (kMayStep)
         if (plan->steps)
-            return act_kernel<T, kIsPairs, kAccess, kActInSteps>;
-    return act_kernel<T, kIsPairs, kAccess, kActOnce>;
+            return kernel_of_kind<T, kIsPairs, kAccess, kActInSteps>();
+    return kernel_of_kind<T, kIsPairs, kAccess, kActOnce>();
 }
 
 template <typename T>
@@ -125,7 +185,9 @@ static enum roped_status launch(struct act_args args, const struct roped_call *c
             further.y = static_cast<T *>(args.y) + row * args.y_stride;
             return further;
         };
-        return launch_rows<kActVec<T, access>>(queue, kernel, plan, "y", moved, err);
+        constexpr int kVec = kActVec<T, access>;
+        const int64_t cut = access == kActShifted ? kVec - 1 : 0; // elements before a row's first
+        return launch_rows<kVec>(queue, kernel, plan, "y", moved, err, cut);
     });
 }
 

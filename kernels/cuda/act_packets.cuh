@@ -357,13 +357,14 @@ static auto with_access(act_access access, const F &function)
 }
 
 // Starts a kernel of at most so many rows at a time that their packets can be counted in a
-// register. Args have the rows, and moved(rows) is those arguments some rows further.
+// register. Args have the rows, and moved(rows) is those arguments some rows further. more:
+// elements of a row beside its width.
 template <int kVec, typename Args, typename Moved>
 static enum roped_status launch_rows(struct roped_queue *queue, kernel_fn<Args> *kernel,
                                      const struct act_and_mul_plan *plan, const char *name,
-                                     const Moved &moved, struct roped_error *err)
+                                     const Moved &moved, struct roped_error *err, int64_t more = 0)
 {
-    int64_t packets = (plan->width + kVec - 1) / kVec;
+    int64_t packets = (plan->width + more + kVec - 1) / kVec;
     if (packets > kMostPackets)
         return roped_fail(
             err, ROPED_TOO_LARGE,

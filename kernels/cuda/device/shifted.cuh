@@ -9,6 +9,8 @@
 
 #include "cuda/device/vector.cuh"
 
+#include <type_traits>
+
 // Where the last whole packet of 16 bytes ends of a tensor of so many bytes.
 __host__ __device__ static inline const char *whole_end(const void *from, int64_t bytes)
 {
@@ -41,6 +43,38 @@ static __device__ __noinline__ uint4 load_pieces(const char *from, int bytes)
         word[i / 2] |= (uint32_t)half << (i % 2 * 16);
     }
     return make_uint4(word[0], word[1], word[2], word[3]);
+}
+
+// Units first to last - 1 of the vector at from; zeros for the others. Out of line, as above.
+template <int kUnit>
+__device__ __noinline__ uint4 load_part(const char *from, int first, int last)
+{
+    uint32_t word[4] = {};
+#pragma unroll
+    for (int i = 0; i < 16 / kUnit; i++) {
+        uint32_t unit = 0;
+        if (i >= first && i < last) {
+            const auto at = __cvta_generic_to_global(from + i * kUnit);
+            if constexpr (kUnit == 4)
+                asm volatile("ld.global.u32 %0, [%1];" : "=r"(unit) : "l"(at));
+            else
+                asm volatile("ld.global.u16 %0, [%1];" : "=r"(unit) : "l"(at));
+        }
+        word[i * kUnit / 4] |= unit << (i * kUnit % 4 * 8);
+    }
+    return make_uint4(word[0], word[1], word[2], word[3]);
+}
+
+// Stores them.
+template <int kUnit>
+__device__ __noinline__ void store_part(char *to, int first, int last, uint4 raw)
+{
+    using unit = std::conditional_t<kUnit == 4, uint32_t, uint16_t>;
+    const uint32_t word[4] = {raw.x, raw.y, raw.z, raw.w};
+#pragma unroll
+    for (int i = 0; i < 16 / kUnit; i++)
+        if (i >= first && i < last)
+            reinterpret_cast<unit *>(to)[i] = (unit)(word[i * kUnit / 4] >> (i * kUnit % 4 * 8));
 }
 
 // So many bytes, 16 at most, on their way to shared memory (stage.cuh), and zeros behind them.
@@ -98,6 +132,13 @@ struct shifted_vector {
         if (!is_plain)
             vector = load_pieces(from, bytes);
         return vector;
+    }
+    // The same of a vector that the beginning of a row may cut, too.
+    __device__ __forceinline__ uint4 finish(int first_unit, int last_unit) const
+    {
+        if (!is_plain)
+            return load_part<kUnit>(from, first_unit, last_unit);
+        return shift_packets<kUnit>(first, second, (int)((uintptr_t)from & 15));
     }
 };
 

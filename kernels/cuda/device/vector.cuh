@@ -155,6 +155,14 @@ struct element<__nv_bfloat16> {
     }
 };
 
+// In one access: of words that it has in registers anyhow the compiler may make four.
+__device__ __forceinline__ void store_16(void *to, const uint4 &raw)
+{
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)),
+                 "r"(raw.x), "r"(raw.y), "r"(raw.z), "r"(raw.w)
+                 : "memory");
+}
+
 // Elements of 16 bytes.
 template <typename T>
 constexpr int kVecOf = 16 / (int)sizeof(T);
