@@ -2,6 +2,7 @@
 // threads take a row, with how many vectors each. Host code.
 #pragma once
 
+#include "cuda/device/norm_centred_packets.cuh"
 #include "cuda/device/norm_centred_quarters.cuh"
 #include "cuda/norm_launch.cuh"
 
@@ -9,6 +10,10 @@ static inline bool takes_place_of(const struct roped_tensor *out, const struct r
 {
     return do_overlap(out->data, roped_tensor_span(out), in->data, roped_tensor_span(in));
 }
+
+// Vectors of a row, at most, that is summed in float32 first.
+template <typename T>
+constexpr int64_t kMostHeldVectors = sizeof(T) == 4 ? 8192 : 4096;
 
 // Vectors of each thread of a row: two; three where they make one warp of two that would idle, and
 // more where a block of many warps would have a multiprocessor to itself.
@@ -64,6 +69,13 @@ static enum roped_status launch_centred_rows(kernel_fn<norm_args> *kernel,
                  blocks_of(args.n_rows, rows), dim3(1, parts), shared, err, 0, parts > 1);
 }
 
+// Have multiprocessors no room for all rows, two vectors in each thread, in four turns?
+static inline bool has_turns(const struct norm_args *args, int64_t vectors,
+                             const struct roped_queue *queue)
+{
+    return args->n_rows * vectors > 8 * 1024 * (int64_t)queue->n_multiprocessors;
+}
+
 // Many rows of one input are bound by instructions: half of the threads have the shares of all, and
 // the same bits. Where multiprocessors have room for all in four turns it gains nothing, and a
 // sum's registers have no room for it.
@@ -99,7 +111,7 @@ static enum roped_status launch_centred_held(const struct norm_args &args, int64
     if constexpr (kMayKeep)
         if (passes_l2(moved_bytes<K>(&args), queue))
             return launch_centred_rows<K, kept>(centred_kernel<K, kept>, args, vectors, queue, err);
-    if (kHalves && args.n_rows * vectors > 8 * 1024 * (int64_t)queue->n_multiprocessors)
+    if (kHalves && has_turns(&args, vectors, queue))
         return launch_centred_rows<K, half>(centred_kernel<K, half>, args, vectors, queue, err);
     return launch_centred_rows<K, plain>(centred_kernel<K, plain>, args, vectors, queue, err);
 }
@@ -136,6 +148,12 @@ static enum roped_status launch_kind(const struct norm_args &args, struct roped_
                                    err);
         if (!is_aligned && !is_few && has_narrow_rows<K, true>(&args))
             return launch_narrow<K, true>(args, queue, err);
+        // a narrower row's sums wait for each other longer than for memory
+        const bool may_wait = !is_aligned && vectors > 256 && vectors <= kMostHeldVectors<T> &&
+                              (K::kAdds || vectors > 1024 || has_turns(&args, vectors, queue));
+        if (const int64_t bytes = may_wait ? bytes_of_packets<K>(&args, n_shares, queue) : 0)
+            return launch_packets<K>(centred_packets_kernel<K>, few, &few, n_shares, bytes, queue,
+                                     err);
     }
     if (vectors <= 64)
         return launch_centred_vectors<K, 2, true>(args, vectors, queue, err);
@@ -145,8 +163,8 @@ static enum roped_status launch_kind(const struct norm_args &args, struct roped_
         return launch_centred_vectors<K, 2, false>(args, vectors, queue, err);
     if (vectors <= 4096)
         return launch_centred_vectors<K, 4, false>(args, vectors, queue, err);
-    if constexpr (sizeof(typename K::T) == 4)
-        if (vectors <= 8192)
+    if constexpr (kMostHeldVectors < typename K::T >> 4096)
+        if (vectors <= kMostHeldVectors<typename K::T>)
             return launch_centred_vectors<K, 8, false>(args, vectors, queue, err);
     return start(queue, centred_reread_kernel<K>, dim3(1024), args.n_rows, dim3(), args, err);
 }

@@ -408,6 +408,69 @@ static __global__ void __launch_bounds__(1024)
     }
 }
 
+// Many rows at addresses that 16 bytes do not divide, each of which has one scale: results wait
+// where the row did, for codes begin elsewhere in their packets.
+template <typename K>
+static __global__ void __launch_bounds__(kPacketThreads)
+    norm_codes_packets_kernel(const __grid_constant__ norm_codes_args args)
+{
+    using T = typename K::T;
+    constexpr int kVec = K::kVec;
+    __shared__ float partial[32], largest_partial[32];
+    __shared__ double exact_partial[32];
+    const norm_args &norm = args.norm;
+    const quantize_args &codes = args.codes;
+    const int64_t of_block = blockIdx.x;
+    const packet_row<K, K::kAdds> row(norm, source_of_row<K, true>(norm, of_block));
+    const packet_weights<T> weights[1] = {{norm.weight, norm.hidden, row.first, 1.0f}};
+    T *sums = nullptr;
+    if constexpr (K::kAdds)
+        sums = static_cast<T *>(norm.residual_out) + of_block * norm.residual_out_pitch - row.first;
+    let_next_start();
+    wait_for_previous();
+    row.take(weights, sums, [&](auto &z, auto &other) { take_elements<K>(norm, z, other); });
+    const row_scale scale = scale_by(
+        norm, false, [&] { return sum_of_squares(row, partial); },
+        [&] { return sum_of_squares(row, exact_partial); });
+    float largest = 0.0f;
+    row.finish_each(
+        weights,
+        [&](auto &gain, auto &other, auto &y) {
+            add_bias(norm, gain[0]);
+            finish_elements<K>(norm, gain[0], scale, other, y);
+        },
+        [&](int packet, auto &y) {
+            row.put_back(packet, y);
+            largest = fmaxf(largest, largest_of(codes.rule, y));
+        });
+    code_divisor divisor;
+    __syncthreads(); // results are other threads', too
+    if (codes.finds) {
+        largest = largest_in_group(largest, largest_partial, (int)blockDim.x);
+        const code_scale_made made = make_scale(codes.rule, largest);
+        if (threadIdx.x == 0)
+            store_scale(codes.rule, codes.scales, scale_at(codes.scales, of_block, 0), made);
+        divisor = made.divisor;
+    } else {
+        divisor = known_scale(codes);
+    }
+    uint8_t *const to = codes.y + of_block * codes.y_stride;
+    const int before = (int)((uintptr_t)to & (kVec - 1));
+    row.for_each_from(before, [&](int vector, auto &y, int first, int last) {
+        uint8_t *const place = to - before + vector * kVec;
+        if (first == 0 && last == kVec) {
+            store_codes(codes.rule, place, y, divisor);
+            return;
+        }
+        alignas(8) uint8_t code[kVec];
+        store_codes(codes.rule, code, y, divisor);
+#pragma unroll
+        for (int i = 0; i < kVec; i++)
+            if (i >= first && i < last)
+                place[i] = code[i];
+    });
+}
+
 // ------------------------------------------------------------------------------------ launches
 
 // kernel_of(scale, of_row): compiled for the scales of a call.
@@ -499,6 +562,13 @@ static enum roped_status launch_codes(norm_codes_args args, struct roped_queue *
     const int parts = kept == 0  ? staged_parts(&norm, threads, queue)
                       : is_block ? parts_of_row<K>(&norm, threads)
                                  : 1;
+    if constexpr (!K::kIsAny) {
+        const bool may_wait = !is_aligned && args.codes.y_shift == 0 &&
+                              (args.codes.n_tiles == 1 || !args.codes.finds);
+        if (const int64_t row = may_wait ? bytes_of_packets<K>(&norm, threads, queue) : 0)
+            return launch_packets<K>(norm_codes_packets_kernel<K>, args, &args.norm, threads, row,
+                                     queue, err);
+    }
     const dim3 block = block_of_rows(kept == 0 ? threads / parts : threads);
     kernel_fn<norm_codes_args> *kernel =
         is_aligned ? norm_codes_staged_kernel<K, true> : norm_codes_staged_kernel<K, false>;

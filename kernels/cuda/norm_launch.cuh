@@ -314,6 +314,20 @@ static int staged_threads(const struct norm_args *args)
     return threads;
 }
 
+// Do rows of many wait in shared memory by packets (device/packet_row.cuh)?
+template <typename K>
+static bool waits_as_packets(const struct norm_args *args, bool is_aligned,
+                             const struct roped_queue *queue)
+{
+    return !is_aligned && bytes_of_packets<K>(args, staged_threads<K>(args), queue) > 0;
+}
+
+// Has a row one scale, which is made of it or was given?
+static inline bool has_one_scale(const struct quantize_plan *plan)
+{
+    return !plan->dynamic || plan->tiles.n_tiles == 1;
+}
+
 // Sums of terms, of which registers hold what models have: rows of up to 2,048 vectors, and no
 // codes. What is held takes registers, so a group takes one row.
 template <typename K, int kThreads, int kVectors>

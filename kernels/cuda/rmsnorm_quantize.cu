@@ -19,8 +19,10 @@ extern "C" enum roped_status roped_cuda_rmsnorm_quantize(const struct roped_call
     set_quantize_args(&args, plan, scales);
     return with_float_type(x->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        if (places_in_turn<norm_kind<T, kFromX, kToFp8>>(&args, has_vectors<T>(&args, kVecOf<T>),
-                                                         queue) > 0)
+        using K = norm_kind<T, kFromX, kToFp8>;
+        const bool is_aligned = has_vectors<T>(&args, kVecOf<T>);
+        if (places_in_turn<K>(&args, is_aligned, queue) > 0 ||
+            (has_one_scale(&plan->quantize) && waits_as_packets<K>(&args, is_aligned, queue)))
             return roped_cuda_rmsnorm_codes(args, call, scales, queue, err);
         return launch_quantized<T, false>(&args, plan, queue, err);
     });

@@ -2,9 +2,11 @@
 // clusters (device/norm_staged.cuh), or many in turn (device/norm_turns.cuh). Host code.
 #pragma once
 
-#include "cuda/device/norm_quarters.cuh"
+#include "cuda/device/norm_packets.cuh"
 #include "cuda/device/norm_turns.cuh"
 #include "cuda/narrow_launch.cuh"
+
+#include <algorithm>
 
 constexpr int kNormThreads = 256; // per block where groups are smaller
 
@@ -146,6 +148,58 @@ static enum roped_status launch_quarters(kernel_fn<Args> *kernel, const Args &ar
                  dim3(1, parts), args, err, 0, parts > 1);
 }
 
+// Does a row begin equally far behind a multiple of 16 bytes in all tensors, or all but codes?
+template <typename K>
+static bool begin_alike(const struct norm_args *args)
+{
+    const bool is_alone = K::kSink != kToFloats;
+    const auto is_alike = [&](const void *tensor, int64_t pitch) {
+        return ((uintptr_t)tensor - (uintptr_t)args->x) % 16 == 0 &&
+               are_vectors<typename K::T>({pitch - args->x_pitch});
+    };
+    return (is_alone || is_alike(args->y, args->y_pitch)) &&
+           (!args->residual || is_alike(args->residual, args->residual_pitch)) &&
+           (!args->residual_out || is_alike(args->residual_out, args->residual_out_pitch));
+}
+
+// Shared memory of a row that waits there as floats (device/packet_row.cuh), or 0 where it does
+// not: rows of more than a warp, with weights of their type, and sums of two. Of a few rows each
+// has more than two blocks (device/norm_staged.cuh).
+template <typename K>
+static int64_t bytes_of_packets(const struct norm_args *args, int n_shares,
+                                const struct roped_queue *queue)
+{
+    const int64_t bytes = (vectors_of<K>(args) + 1) * K::kVec * (int64_t)sizeof(float);
+    if (n_shares <= 32 || args->weight_kind > kWeightSame || args->addend ||
+        !begin_alike<K>(args) || bytes + kOwnShared > queue->shared_bytes ||
+        staged_parts(args, n_shares, queue) > 2)
+        return 0;
+    return bytes;
+}
+
+// As few packets for a thread, four at most, as all threads that multiprocessors hold at once
+// allow, and two shares of the sum at most.
+template <typename K, typename Args>
+static enum roped_status launch_packets(kernel_fn<Args> *kernel, const Args &args,
+                                        struct norm_args *norm, int n_shares, int64_t bytes,
+                                        struct roped_queue *queue, struct roped_error *err)
+{
+    const int64_t least = blocks_of(n_shares, 64) * 32, vectors = vectors_of<K>(norm);
+    const int64_t places = (int64_t)kPacketThreads * queue->n_multiprocessors;
+    int64_t threads, each = 1;
+    for (;; each *= 2) {
+        threads = std::max(least, blocks_of(vectors, 32 * each) * 32);
+        if (each == 4 || (threads <= kPacketThreads && threads * norm->n_rows <= places))
+            break;
+    }
+    threads =
+        std::min<int64_t>(threads, norm->n_rows > queue->n_multiprocessors ? 512 : kPacketThreads);
+    if (threads > 512) // of two shares there would be more warps than a sum has places
+        threads = std::max<int64_t>(threads, n_shares);
+    norm->n_shares = n_shares;
+    return start(queue, kernel, dim3((unsigned)threads), norm->n_rows, dim3(), args, err, bytes);
+}
+
 template <typename K>
 static enum roped_status launch_staged(struct norm_args *args, bool is_aligned, int threads,
                                        struct roped_queue *queue, struct roped_error *err)
@@ -160,6 +214,9 @@ static enum roped_status launch_staged(struct norm_args *args, bool is_aligned, 
                                    queue, err);
         if (is_narrow)
             return launch_narrow<K, false>(*args, queue, err);
+        if (const int64_t bytes = is_aligned ? 0 : bytes_of_packets<K>(args, threads, queue))
+            return launch_packets<K>(norm_packets_kernel<K, norm_args>, *args, args, threads, bytes,
+                                     queue, err);
     }
     const int parts = staged_parts(args, threads, queue);
     const dim3 block = block_of_rows(threads / parts);

@@ -115,6 +115,7 @@ template <typename K, typename C>
 struct held_row {
     static constexpr int kShares = C::kShares;
     static constexpr bool kIsWhole = C::kIsPlain; // vectors are, or are not there at all
+    static constexpr bool kMayBranch = false;     // between those that are whole and others
     row_values<K, C> &values;
     const centred_place<kShares> &place;
 
@@ -136,7 +137,7 @@ struct held_row {
 template <typename K, typename Threads>
 struct read_row {
     static constexpr int kShares = Threads::kShares;
-    static constexpr bool kIsWhole = false;
+    static constexpr bool kIsWhole = false, kMayBranch = false;
     const norm_args &args;
     const row_source<K> &source; // of the row
     const Threads &group;
@@ -187,13 +188,19 @@ __device__ __forceinline__ two_sums<Acc> share_about(const Row &row, int share, 
     square_sums<Acc> squares;
     row.for_each(share, [&](const auto &z, int left) {
         constexpr int n = sizeof z / sizeof z[0];
-        float from = left > 0 ? mean : 0.0f; // zeros that are not the row's are at no distance
+        const auto add = [&](auto is_whole) {
+            float from = left > 0 ? mean : 0.0f; // zeros that are not the row's are at no distance
 #pragma unroll
-        for (int i = 0; i < n; i++) {
-            Acc off = Row::kIsWhole || i < left ? (Acc)z[i] - (Acc)from : (Acc)0;
-            sum[i % 4] += off;
-            squares.part[i % 4] = fma(off, off, squares.part[i % 4]);
-        }
+            for (int i = 0; i < n; i++) {
+                Acc off = is_whole.value || i < left ? (Acc)z[i] - (Acc)from : (Acc)0;
+                sum[i % 4] += off;
+                squares.part[i % 4] = fma(off, off, squares.part[i % 4]);
+            }
+        };
+        if (Row::kIsWhole || (Row::kMayBranch && left >= n))
+            add(std::true_type{});
+        else
+            add(std::false_type{});
     });
     return {(sum[0] + sum[1]) + (sum[2] + sum[3]), squares.total()};
 }

@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(kQuarterThreads)
             gain[i] += args.weight_bias;
             bias[i] = biases ? weight_of<T>(args, raw_bias[v][i]) : 0.0f;
         }
-        finish_any<quarter_kind<K>>(args, gain, bias, scale, values.z[v]);
+        finish_any<part_kind<K, K::kVec / 4>>(args, gain, bias, scale, values.z[v]);
         mine.store(to, v, values.z[v]);
     }
 }

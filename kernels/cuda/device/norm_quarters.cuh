@@ -13,10 +13,10 @@
 constexpr int kQuarterThreads = 1024; // of a block, at most
 constexpr int kQuarterVectors = 4;    // of a thread
 
-// A kind of norm, for a thread's elements of a vector.
-template <typename K>
-struct quarter_kind : K {
-    static constexpr int kVec = K::kVec / 4;
+// A kind of norm, for so many elements of a vector.
+template <typename K, int n>
+struct part_kind : K {
+    static constexpr int kVec = n;
 };
 
 // The threads' shares, four of which are one of norm.cuh.
@@ -166,9 +166,20 @@ struct quarters {
 
 // From elements as they came to those that are normalised, and what there is to do beside the norm.
 template <typename K, int n>
-__device__ __forceinline__ void take_elements(const norm_args &, float (&z)[n], float (&other)[n])
+__device__ __forceinline__ void take_elements(const norm_args &args, float (&z)[n],
+                                              float (&other)[n])
 {
-    if constexpr (K::kAdds) {
+    if constexpr (K::kHasTerms) {
+        using T = typename K::T;
+#pragma unroll
+        for (float &value : z)
+            value = __fmul_rn(value, args.x_scale);
+        round_step<T>(args, z);
+#pragma unroll
+        for (int i = 0; i < n; i++)
+            z[i] += other[i];
+        round_step<T>(args, z);
+    } else if constexpr (K::kAdds) {
 #pragma unroll
         for (int i = 0; i < n; i++)
             z[i] += other[i];
@@ -202,16 +213,16 @@ __device__ __forceinline__ void finish_elements(const norm_args &args, const flo
                                                 float (&y)[n])
 {
     if (sizeof(typename K::T) == 2 && args.rounds_product)
-        finish_vector<quarter_kind<K>, sizeof(typename K::T) == 2>(args, gain, scale, y);
+        finish_vector<part_kind<K, n>, sizeof(typename K::T) == 2>(args, gain, scale, y);
     else
-        finish_vector<quarter_kind<K>, false>(args, gain, scale, y);
+        finish_vector<part_kind<K, n>, false>(args, gain, scale, y);
 }
 template <typename K, int n>
 __device__ __forceinline__ void finish_elements(const pair_args &args, const float (&gain)[n],
                                                 const row_scale &scale, const float (&other)[n],
                                                 float (&y)[n])
 {
-    finish_pair<quarter_kind<K>>(args, gain, scale, other, y);
+    finish_pair<part_kind<K, n>>(args, gain, scale, other, y);
 }
 
 // A weight, or a bias.
