@@ -265,6 +265,48 @@ TEST(nothing_is_left_of_rows_without_deviation)
     }
 }
 
+/* Values so close to each other, or to 0, that what they are multiplied by is
+ * Inf in float32: so are the results. */
+TEST(rows_of_almost_no_deviation_are_infinite)
+{
+    static const enum roped_dtype types[] = {ROPED_F32, ROPED_BF16};
+    struct random_source source = {47};
+    for (int i = 0; i < check_cases(300); i++) {
+        static struct roped_call call;
+        struct roped_error err = {.text = ""};
+        const int norm = i % (NORMS - 1); /* a gate of 0 leaves 0 */
+        const enum roped_dtype type = types[random_int(&source, 0, 1)];
+        int64_t dims[] = {random_int(&source, 1, 6),
+                          1 + random_magnitude(&source, 15)};
+        if (random_once_in(&source, 12))
+            dims[0] += 1000000 / dims[1];
+        if (!check_takes_case())
+            continue;
+        roped_call_init(&call, roped_op_find(norms[norm].op));
+        case_param(&call, "eps", "0");
+        for (int in = 0; in < 2 && norms[norm].in[in]; in++) {
+            struct roped_tensor tensor = {type, 2, {dims[0], dims[1]}, NULL};
+            const size_t bytes = (size_t)roped_tensor_bytes(&tensor);
+            tensor.data = memset(runner_alloc(bytes), 0, bytes);
+            for (int64_t j = 0; in == 0 && j < dims[0] * dims[1]; j++)
+                values_set(&tensor, j, j % dims[1] % 2 ? -0x1p-133 : 0x1p-133);
+            case_bind(&call, norms[norm].in[in], &tensor);
+        }
+        CHECK_OK(roped_call_resolve(&call, &err), &err);
+        CHECK_OK(runner_run(&runner, &call, &plain, &err), &err);
+        for (int64_t j = 0; j < dims[0] * dims[1] && !check_failures; j++) {
+            const double found = reference_value(&call.out[0], j);
+            if (found != copysign(INFINITY, j % dims[1] % 2 ? -1 : 1))
+                CHECK_FAIL("%s %s [%lld, %lld]: element %lld is %g",
+                           call.op->name, roped_dtype_name(type),
+                           (long long)dims[0], (long long)dims[1], (long long)j,
+                           found);
+        }
+        runner_free_outputs(&call);
+        case_free(&call);
+    }
+}
+
 /* ---------------------------------------------------------------- quantize */
 
 /* The table of kernels/README.md, "Codes and scales". */

@@ -294,7 +294,8 @@ __device__ __forceinline__ row_scale scale_beside(float mean, float rest, float 
 {
     float sum = __fadd_rn(mean, rest), more = __fsub_rn(sum, mean);
     float lost = __fadd_rn(__fsub_rn(mean, __fsub_rn(sum, more)), __fsub_rn(rest, more));
-    return {root, sum, __fmul_rn(-lost, root)};
+    // of a row so near one value that the root is infinite: nothing times that is no number
+    return {root, sum, lost == 0.0f ? -lost : __fmul_rn(-lost, root)};
 }
 
 __device__ __forceinline__ row_scale scale_about(const norm_args &args, float mean,
