@@ -142,8 +142,10 @@ static void judge_rounded(struct reference_judge *judge,
 {
     const enum roped_dtype dtype = view->x->dtype;
     double found = reference_value(y, i);
-    double a = reference_round(v * (1 - 1e-6), dtype) * gain;
-    double b = reference_round(v * (1 + 1e-6), dtype) * gain;
+    /* by a step where it is subnormal */
+    double off = isfinite(v) ? 1e-6 * fabs(v) + 0x1p-149 : 0;
+    double a = reference_round(v - off, dtype) * gain;
+    double b = reference_round(v + off, dtype) * gain;
     double low = fmin(a, b), high = fmax(a, b);
     low = reference_round_float(low - lost - 1e-6 * fabs(low), y->dtype);
     high = reference_round_float(high + lost + 1e-6 * fabs(high), y->dtype);
