@@ -8,6 +8,9 @@
 //                                               and sums the other's terms (binary_sweep.cuh)
 //       of narrow rows   rows_kernel,           the same, rows that follow each other in memory as
 //                        columns_kernel         one (binary_rows.cuh, binary_columns.cuh)
+//       of many odd      few_terms_kernel       the same by single elements: a thread has all terms
+//       columns of few                          of its columns (binary_few.cuh)
+//       terms
 //     both operands      sweep_*_kernel         in one pass where each has one of two dims, else
 //                                               once per gradient
 //     few elements,      elements_kernel        one element at a time, both gradients in one
@@ -21,6 +24,7 @@
 // iteration in float32, and iterations in double.
 #include "cuda/binary_columns.cuh"
 #include "cuda/binary_elements.cuh"
+#include "cuda/binary_few.cuh"
 #include "cuda/binary_rows.cuh"
 #include "cuda/binary_sweep.cuh"
 
@@ -102,6 +106,8 @@ static enum roped_status launch_one(const struct roped_call *call, int32_t sum_s
 {
     const struct binary_plan *plan = reinterpret_cast<const struct binary_plan *>(call->plan);
     struct sweep_args args = {};
+    if (is_of_few_columns<T>(plan, sum_side))
+        return launch_few<T>(call, sum_side, queue, err);
     if (is_of_elements(plan, sum_side) || !name_sweep<T>(call, sum_side, kSweepOne, &args))
         return launch_elements<T>(call, sum_side, queue, err);
     if (is_of_rows<T>(plan, sum_side))

@@ -22,6 +22,7 @@ extern "C" {
 #include "ops/rmsnorm.h"
 }
 
+#include "cuda/norm_gradient_elements.cuh"
 #include "cuda/norm_gradient_only.cuh"
 
 constexpr int kRowsInRegisters = 16; // added there, before their sum is added to that of others
@@ -438,8 +439,7 @@ static inline bool has_wide_parts(const struct norm_gradient_args &args, int64_t
            2 * args.n_rows <= kMultiprocessors * 7 / 8;
 }
 
-// Float32 rows that are odd, or wider than that, if each part has a multiprocessor for itself: in
-// shared memory.
+// Wider float32 rows, if each part has a multiprocessor for itself: in shared memory.
 static inline bool has_any_parts(const struct norm_gradient_args &args, int64_t vectors,
                                  const struct roped_queue *queue)
 {
@@ -503,13 +503,16 @@ static enum roped_status launch_aligned(const struct norm_gradient_args &args,
     return launch_rows<gradient_config<T, kCentres, kRounds, true, 512, 4>>(args, queue, err);
 }
 
-// Rows that 16 bytes do not divide, or that begin anywhere: a few are in registers.
+// Rows that 16 bytes do not divide, or that begin anywhere: a few are the work of clusters, and
+// others of which each has a multiprocessor are in registers.
 template <typename T, bool kCentres, bool kRounds>
 static enum roped_status launch_shifted(const struct norm_gradient_args &args,
                                         struct roped_queue *queue, struct roped_error *err)
 {
     const int64_t vectors = args.sum_pitch / kVecOf<T>;
     const int64_t shares = shares_of(vectors, args.hidden == args.sum_pitch);
+    if (has_elements(args, vectors, queue))
+        return start_elements<T, kCentres, kRounds>(args, shares, queue, err);
     if constexpr (sizeof(T) == 4) {
         if (has_any_parts(args, vectors, queue))
             return start_any_parts<kCentres>(args, queue, err);

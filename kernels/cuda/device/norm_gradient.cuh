@@ -42,6 +42,7 @@ struct norm_gradient_args {
     int32_t first_segment;  // of columns_kernel's blocks
     int64_t first_row, rows_of_segment;
     const char *x_end, *grad_y_end, *grad_residual_end; // device/shifted.cuh
+    int32_t n_turns; // vectors of each share at most, of which there is one in each turn
 };
 
 template <typename T>
@@ -51,10 +52,11 @@ constexpr int kDtypeOf = std::is_same<T, float>::value    ? ROPED_F32
 
 // Threads of a row, or where kGroups is 1 at most so many, and the vectors of each. A block of
 // narrow rows has several; kIsAlone: each row has a block of its own, or kIsPart: also a cluster of
-// blocks, of which each thread has a share of the row's sum. kIsAny: of one row of any width, a
-// vector at a time.
+// blocks, of which each thread has a share of the row's sum, or kIsOfElements: a quarter of the
+// threads. kIsAny: of one row of any width, a vector at a time.
 template <typename Element, bool kIsCentred, bool kDoesRound, bool kIsAligned, int kOfRow,
-          int kOfThread, bool kIsAlone = false, bool kIsOfCluster = false>
+          int kOfThread, bool kIsAlone = false, bool kIsOfCluster = false,
+          bool kIsOfElements = false>
 struct gradient_config {
     using T = Element;
     static constexpr bool kCentres = kIsCentred, kRounds = kDoesRound, kAligned = kIsAligned;
@@ -62,6 +64,7 @@ struct gradient_config {
     static constexpr int kSums = kCentres ? 2 : 1;
     static constexpr int kGroups = kIsAlone || kThreads > 32 ? 1 : 256 / kThreads;
     static constexpr bool kIsPart = kIsOfCluster;
+    static constexpr int kOfVector = kIsOfElements ? 4 : 1; // threads
     static constexpr int kBlock = kIsPart ? 512 : kThreads * kGroups;
     static constexpr bool kIsAny = kThreads == 1024 && kVectors == 1;
     static constexpr int kMinBlocks = kGroups == 1 ? 1 : kCentres ? 2 : 3;
@@ -92,6 +95,21 @@ __device__ __forceinline__ void store_row(typename C::T *to, int n, const float 
         store_floats<typename C::T>(to, x);
 }
 
+// An element, as volatile as load_16.
+template <typename T>
+__device__ __forceinline__ T load_one(const T *from)
+{
+    T x;
+    if constexpr (sizeof(T) == 4) {
+        x = load_float(from);
+    } else {
+        uint16_t raw;
+        asm volatile("ld.global.u16 %0, [%1];" : "=h"(raw) : "l"(__cvta_generic_to_global(from)));
+        memcpy(&x, &raw, sizeof x);
+    }
+    return x;
+}
+
 // n elements at any address, of a tensor whose packets end there; zeros behind them.
 template <typename C>
 __device__ __forceinline__ uint4 load_any(const typename C::T *from, int n, const char *end)
@@ -99,6 +117,16 @@ __device__ __forceinline__ uint4 load_any(const typename C::T *from, int n, cons
     using T = typename C::T;
     if constexpr (C::kAligned)
         return load_raw<C>(from, n);
+    if constexpr (C::kOfVector > 1) { // rarely, and without a call, which would cap registers
+        T vector[C::kVec] = {};
+        uint4 raw;
+#pragma unroll
+        for (int i = 0; i < C::kVec; i++)
+            if (i < n)
+                vector[i] = load_one(from + i);
+        memcpy(&raw, vector, sizeof raw);
+        return raw;
+    }
     shifted_vector<(int)sizeof(T)> vector;
     vector.start(from, n * (int)sizeof(T), end);
     return vector.finish();

@@ -13,34 +13,49 @@
 template <typename C, typename Acc>
 using gradient_sums = std::conditional_t<C::kCentres, two_sums<two_sums<Acc>>, two_sums<Acc>>;
 
-// What the blocks of a row tell each other, once. Two floats are sent as the bits of a double.
-template <int kSums>
+// What the blocks of a row tell each other, once. Two floats are sent as the bits of a double. Of
+// the threads the first ones have shares, one for so many threads.
+template <int kSums, int kOfVector>
 struct parts_exchange {
     cluster_values<float, 32> of_x;
     cluster_values<double, 32> of_sums[kSums];
 
+    // Warps of a block that have shares.
+    static __device__ __forceinline__ unsigned n_warps()
+    {
+        return blockDim.x / (32 * kOfVector);
+    }
+    static __device__ __forceinline__ bool has_share()
+    {
+        return kOfVector == 1 || threadIdx.x < blockDim.x / kOfVector;
+    }
     __device__ __forceinline__ void begin()
     {
         if constexpr (kSums > 1) {
-            of_x.prepare();
-            of_sums[1].prepare();
+            of_x.prepare(n_warps());
+            of_sums[1].prepare(n_warps());
         }
-        of_sums[0].begin();
+        of_sums[0].begin(n_warps());
     }
     __device__ __forceinline__ void send(int i, const two_sums<float> &x)
     {
-        of_sums[i].send_of_warp(__hiloint2double(__float_as_int(x.second), __float_as_int(x.first)),
-                                blockDim.x / 32);
+        if (has_share())
+            of_sums[i].send_of_warp(
+                __hiloint2double(__float_as_int(x.second), __float_as_int(x.first)), n_warps());
     }
     __device__ __forceinline__ two_sums<float> receive(int i)
     {
         of_sums[i].wait();
         return sum_leaves(reinterpret_cast<const two_sums<float> *>(of_sums[i].of_warp),
-                          (int)(gridDim.y * (blockDim.x / 32)));
+                          (int)(gridDim.y * n_warps()));
     }
     __device__ __forceinline__ float sum_of(float x)
     {
-        return of_x.sum_of(x);
+        x = sum_in_warp<32>(x);
+        if (has_share())
+            of_x.send_of_warp(x, n_warps());
+        of_x.wait();
+        return sum_leaves(of_x.of_warp, (int)(gridDim.y * n_warps()));
     }
     __device__ __forceinline__ two_sums<float> sum_of(const two_sums<float> &x)
     {
@@ -62,7 +77,8 @@ struct no_parts {
 // What the warps of a row tell each other, for rows in turn. That of warps which a block does not
 // have stays 0.
 template <typename C>
-struct gradient_exchange : std::conditional_t<C::kIsPart, parts_exchange<C::kSums>, no_parts> {
+struct gradient_exchange
+    : std::conditional_t<C::kIsPart, parts_exchange<C::kSums, C::kOfVector>, no_parts> {
     gradient_sums<C, double> exact[2][C::kWarps];
     gradient_sums<C, float> sums[2][C::kWarps];
     double exact_x[2][C::kWarps];
@@ -372,7 +388,9 @@ __device__ __forceinline__ void descend(const row_factors &of, float (&x)[C::kVe
     for (int i = 0; i < C::kVec; i++) {
         const float normal = normal_of<C>(x[i], of.mean, of.rest, of.s);
         float gw = rounded<C>(g[i] * w[i]);
-        to[i] = of.s * fmaf(-normal, of.k, C::kCentres ? gw - of.shift : gw) + to[i];
+        if constexpr (C::kCentres) // fused in every kernel, or in none
+            gw = C::kRounds ? gw - of.shift : fmaf(g[i], w[i], -of.shift);
+        to[i] = of.s * fmaf(-normal, of.k, gw) + to[i];
         x[i] = rounded<C>(normal);
     }
 }

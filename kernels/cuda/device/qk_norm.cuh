@@ -315,6 +315,10 @@ __device__ __forceinline__ Acc read_squares(const qk_args &args, const char *fro
     return sums.total();
 }
 
+// Units of a thread, each of which adds two squares to the same float: the sum of more would be too
+// far off.
+constexpr int kMostFloatUnits = 64;
+
 // One head per group of up to a block, which reads it twice: heads too wide for registers, and
 // widths or pointers that 16 bytes do not divide.
 template <typename Outputs, typename T, int kUnit>
@@ -334,10 +338,15 @@ __global__ void __launch_bounds__(kMaxThreads)
     const char *from = head_of(rotate, group.token, group.head);
     wait_for_previous();
 
-    float sum = read_squares<T, kUnit, float>(args, from, group, units);
-    sum = sum_in_group(sum, partial, group.threads);
+    // the same in all groups of a warp
+    const bool has_float_sum = units <= kMostFloatUnits * group.threads;
+    float sum = 0.0f;
+    if (has_float_sum) {
+        sum = read_squares<T, kUnit, float>(args, from, group, units);
+        sum = sum_in_group(sum, partial, group.threads);
+    }
     float mean = fmaf(sum, args.inverse_width, args.eps);
-    bool is_done = !group.exists || is_good(sum, mean);
+    bool is_done = !group.exists || (has_float_sum && is_good(sum, mean));
     float scale = inverse_root(mean);
     // a group beyond a warp is a block, whose threads agree
     if (group.threads <= 32 ? !__all_sync(0xFFFFFFFFu, is_done) : !is_done) {
