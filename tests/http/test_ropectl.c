@@ -85,7 +85,21 @@ TEST(wrong_usage_says_what_is_wrong)
     command_expect("run rmsnorm x --eps=-1", 2, "eps");
     command_expect("run rmsnorm none.safetensors", 1,
                    "cannot read 'none.safetensors': No such file");
-    command_expect("regions get x", 2, "unknown verb 'get' with 1 arguments");
+    command_expect("regions get x", 2,
+                   "'get' has no FILE, expected 'get NAME FILE'");
+    command_expect("regions get", 2, "'get' has no NAME");
+    command_expect("regions put x --device 0", 2, "'put' has no FILE");
+    command_expect("regions zeros --bytes 4", 2, "'zeros' has no NAME");
+    command_expect("regions get x y z", 2,
+                   "'z' is a word too many, expected 'get NAME FILE'");
+    command_expect("regions list x", 2,
+                   "'x' is a word too many, expected 'list'");
+    command_expect("regions gte x y", 2, "no verb 'gte'; did you mean 'get'?");
+    command_expect("program put x", 2, "'put' has no FILE");
+    command_expect("program describe", 2, "'describe' has no NAME");
+    command_expect("program delete x y", 2, "'y' is a word too many");
+    command_expect("tables put x", 2, "'put' has no FILE");
+    command_expect("tables get x y", 2, "'y' is a word too many");
     command_expect("regions zeros x 4,64", 2, "'4,64', expected --bytes N");
     command_expect("regions zeros x", 2, "no size, expected --bytes N");
     command_expect("regions put x w.safetensors 1", 2,
@@ -96,13 +110,13 @@ TEST(wrong_usage_says_what_is_wrong)
     command_expect("regions get .. x.safetensors", 2, "'..' cannot be a name");
     command_expect("cat x.safetensors", 1, "No such file");
     command_expect("regions delete .", 2, "'.' cannot be a name");
-    command_expect("regions delete", 2, "unknown verb 'delete' with 0");
+    command_expect("regions delete", 2, "'delete' has no NAME");
     command_expect("cat @", 2, "'' cannot be a name");
     command_expect("tables get ''", 2, "'' cannot be a name");
-    command_expect("tables get", 2, "unknown verb 'get' with 0 arguments");
+    command_expect("tables get", 2, "'get' has no NAME");
     command_expect("program get ''", 2, "'' cannot be a name");
     command_expect("program run '' x", 2, "'' cannot be a name");
-    command_expect("program run", 2, "unknown verb 'run' with 0 arguments");
+    command_expect("program run", 2, "'run' has no NAME");
     command_expect("tables forget", 2, "usage: ropectl tables [list");
     command_expect("--timeout soon ops", 2, "'soon', expected seconds above 0");
     command_expect("--max-answer 5x ops", 2, "'5x', expected bytes above 0");
@@ -177,9 +191,9 @@ TEST(no_two_tokens_are_alike)
     CHECK_CONTAINS(first, "{\"token\":\"roped_");
     CHECK_CONTAINS(first, "\"line\":\"a sha256:");
     CHECK(strcmp(first, second) != 0);
-    command_expect("token", 2, "expected 'new NAME'");
-    command_expect("token new", 2, "expected 'new NAME'");
-    command_expect("token old a", 2, "expected 'new NAME'");
+    command_expect("token", 2, "no verb, expected 'new NAME'");
+    command_expect("token new", 2, "'new' has no NAME");
+    command_expect("token old a", 2, "no verb 'old'");
     command_expect("token new a/b", 2, "expected a name of 1 to 63 letters");
     command_expect("token new a --scopes all", 2,
                    "expected scopes out of call,");
