@@ -128,7 +128,10 @@ static int read_arguments(struct program_run *run, int argc, char **argv)
     struct option option;
     int code = EXIT_SUCCESS;
     for (int at = 0; at < argc && !code; at++) {
-        if (!run->is_bench && strcmp(argv[at], "-o") == 0 && at + 1 < argc)
+        bool is_output = !run->is_bench && strcmp(argv[at], "-o") == 0;
+        if (is_output && at + 1 == argc)
+            code = usage("program", "'-o' has no file");
+        else if (is_output)
             run->output = argv[++at];
         else if (!read_option(argc, argv, &at, &option))
             code = argv[at][0] == '-' && argv[at][1]
@@ -242,6 +245,8 @@ static int run_with(const struct ropectl *ctl, struct program_run *run,
                     const char *path, int argc, char **argv)
 {
     int code = read_arguments(run, argc - 1, argv + 1);
+    if (!code && run->output && !can_write(run->output))
+        code = EXIT_FAILURE;
     if (!code)
         code = send_run(ctl, run, path);
     for (int i = 0; i < run->n_files; i++)

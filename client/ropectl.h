@@ -159,6 +159,10 @@ verb_fn verb_get, verb_delete;
 /* Reads a whole file ("-": standard input); NULL after saying why not. */
 unsigned char *read_input(const char *path, size_t *bytes);
 
+/* Can there be a file of this name ("-": standard output)? False after saying
+ * why not. Nothing is written: this is asked before a call. */
+bool can_write_file(const char *path);
+
 /* Writes a file ("-": standard output) from a head, which may be empty, and
  * data; false after saying why not. */
 bool write_output(const char *path, const char *head, size_t head_bytes,
