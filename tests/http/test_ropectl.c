@@ -547,6 +547,16 @@ TEST(every_exit_code_says_what_happened)
     command_expect_of_peer(NULL, "tables --timeout 0.2", 6, "timed out after");
 }
 
+TEST(https_to_a_plain_port_says_so)
+{
+    char arguments[128];
+    if (strncmp(command_server.url, "http:", 5) != 0)
+        return; /* ROPED_TEST_TLS */
+    snprintf(arguments, sizeof arguments, "status --url https%s",
+             command_server.url + 4);
+    command_expect(arguments, 4, "speaks plain HTTP: begin with http://");
+}
+
 TEST(an_answer_that_cannot_be_written_is_a_failure)
 {
     static const char *const commands[] = {
