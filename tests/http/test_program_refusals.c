@@ -147,7 +147,7 @@ static const struct {
      X("{'op': 'rmsnorm', 'in': {'x': 'x'}, 'params': {'eps': 1, 'eps': 2}}"),
      400, "step 1 (rmsnorm): parameter 'eps' is given twice"},
     {"twice what no program has", "{'inputs': [], 'steps': []}{'a':1,'a':2}",
-     400, "failed to parse the request JSON buffer"},
+     400, "failed to parse the JSON document"},
     {"an input twice", "{'inputs': ['x', 'x'], 'steps': [" WRITES "]}", 400,
      "'x' is an input of the program already"},
     {"an output twice",

@@ -547,9 +547,23 @@ TEST(every_exit_code_says_what_happened)
     command_expect_of_peer(NULL, "tables --timeout 0.2", 6, "timed out after");
 }
 
+/* A file of this machine is no request. */
+TEST(what_is_wrong_with_a_file_is_said_of_the_file)
+{
+    command_file("cut.json", "{\"model_type\":", 14);
+    command_file("cut.safetensors", "\4\0\0\0\0\0\0\0{\"x\"", 12);
+    command_expect("model cut.json", 1,
+                   "'cut.json': failed to parse the JSON document: ");
+    command_expect("tables put t cut.json", 3,
+                   "failed to parse the JSON document: ");
+    command_expect("cat cut.safetensors", 1,
+                   "'cut.safetensors': failed to parse the JSON of the "
+                   "safetensors header");
+}
+
 TEST(https_to_a_plain_port_says_so)
 {
-    char arguments[128];
+    char arguments[256];
     if (strncmp(command_server.url, "http:", 5) != 0)
         return; /* ROPED_TEST_TLS */
     snprintf(arguments, sizeof arguments, "status --url https%s",

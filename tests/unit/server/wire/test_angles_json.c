@@ -137,7 +137,7 @@ TEST(factor_lists_are_kept)
 TEST(refuses_by_name)
 {
     refuse("[]", "a table is a JSON object");
-    refuse("{", "failed to parse the request JSON buffer");
+    refuse("{", "failed to parse the JSON document: ");
     refuse("{\"thet\":1}",
            "unknown parameter 'thet' of a table; did you mean 'theta'?");
     refuse("{\"style\":\"half\"}", "parameter 'style': 'half', expected one");
