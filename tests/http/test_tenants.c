@@ -266,7 +266,7 @@ TEST(quotas_hold)
         "region 'b': 'carol' has 2 regions, tables and programs, expected "
         "fewer than the quota, 2");
     expect_code(
-        ask_as(&server, "carol", "PUT", "/v1/tables/u", "{}"), 503,
+        ask_as(&server, "carol", "PUT", "/v1/tables/u", "{\"theta\":1}"), 503,
         "table 'u': 'carol' has 2 regions, tables and programs, expected "
         "fewer than the quota, 2",
         "u");
