@@ -454,6 +454,7 @@ TEST(every_command_prints_json)
         expect_json(arguments, roped_op_at(i)->summary);
     }
     expect_json("describe rmsnorm", "\"name\":\"eps\",\"kind\":\"float\"");
+    expect_json("describe rmsnorm", "\"in_place\":\"x\"");
     expect_json("run rmsnorm x.safetensors",
                 "{\"name\":\"y\",\"dtype\":\"F32\",\"shape\":[4,4]");
     expect_json("cat w.safetensors", "\"first_values\":[5,5,5,5]");
