@@ -209,14 +209,17 @@ TEST(names_are_bounded)
     int n;
     memset(name, 'n', sizeof name - 1);
     name[sizeof name - 1] = '\0';
-    CHECK_INT(angles_json_read(name, "neox", "{}", 2, sets, &n, &err),
-              ROPED_INVALID);
+    CHECK_INT(
+        angles_json_read(name, "neox", "{\"rows\":1}", 10, sets, &n, &err),
+        ROPED_INVALID);
     CHECK_CONTAINS(err.text, "found 64");
     CHECK_INT(n, 0);
-    CHECK_OK(angles_json_read(name + 1, "neox", "{}", 2, sets, &n, &err), &err);
+    CHECK_OK(
+        angles_json_read(name + 1, "neox", "{\"rows\":1}", 10, sets, &n, &err),
+        &err);
     CHECK_TEXT(sets[0].set.name, name + 1);
     angles_json_fini(&sets[0]);
-    CHECK_INT(angles_json_read("", "neox", "{}", 2, sets, &n, &err),
+    CHECK_INT(angles_json_read("", "neox", "{\"rows\":1}", 10, sets, &n, &err),
               ROPED_INVALID);
 }
 
