@@ -20,6 +20,8 @@ static void add_port(cJSON *array, const struct roped_op *op,
     cJSON_AddBoolToObject(object, "optional", port->flags & ROPED_OPTIONAL);
     cJSON_AddBoolToObject(object, "updated", port->flags & ROPED_UPDATED);
     cJSON_AddBoolToObject(object, "strided", port->flags & ROPED_STRIDED);
+    if (port->in_place) /* an output: whose very place it may have */
+        cJSON_AddStringToObject(object, "in_place", port->in_place);
     if (port->holds)
         cJSON_AddStringToObject(object, "holds", port->holds);
     cJSON_AddStringToObject(object, "doc", port->doc);

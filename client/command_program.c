@@ -15,10 +15,14 @@
 /* ------------------------------------------------------------ list, describe
  */
 
-static int describe(const struct ropectl *ctl, const char *name)
+static int describe(const struct ropectl *ctl, const char *path, int argc,
+                    char **argv)
 {
+    const char *name = argv[0];
     void *answer;
     size_t bytes;
+    (void)path; /* it has the document */
+    (void)argc;
     int code =
         ask(ctl, &(struct request){"GET", "/v1/programs"}, &answer, &bytes);
     if (code)
@@ -46,11 +50,12 @@ static int describe(const struct ropectl *ctl, const char *name)
     return EXIT_REFUSED;
 }
 
-static int put_document(const struct ropectl *ctl, const char *path,
-                        const char *file)
+static int put(const struct ropectl *ctl, const char *path, int argc,
+               char **argv)
 {
     size_t bytes;
-    unsigned char *body = read_input(file, &bytes);
+    unsigned char *body = read_input(argv[1], &bytes);
+    (void)argc;
     if (!body)
         return EXIT_FAILURE;
     int code = print_answer(ctl, &(struct request){"PUT", path, body, bytes});
@@ -123,7 +128,10 @@ static int read_arguments(struct program_run *run, int argc, char **argv)
     struct option option;
     int code = EXIT_SUCCESS;
     for (int at = 0; at < argc && !code; at++) {
-        if (!run->is_bench && strcmp(argv[at], "-o") == 0 && at + 1 < argc)
+        bool is_output = !run->is_bench && strcmp(argv[at], "-o") == 0;
+        if (is_output && at + 1 == argc)
+            code = usage("program", "'-o' has no file");
+        else if (is_output)
             run->output = argv[++at];
         else if (!read_option(argc, argv, &at, &option))
             code = argv[at][0] == '-' && argv[at][1]
@@ -232,49 +240,54 @@ static int send_run(const struct ropectl *ctl, const struct program_run *run,
     return code;
 }
 
-/* name: what is to be measured; NULL: it runs once. */
-static int run_program(const struct ropectl *ctl, const char *path,
-                       const char *name, int argc, char **argv)
+/* NAME, and what read_arguments reads; run has what it starts with. */
+static int run_with(const struct ropectl *ctl, struct program_run *run,
+                    const char *path, int argc, char **argv)
 {
-    static struct program_run run;
-    run.is_bench = name != NULL;
-    run.load = (struct bench_load){
-        .kind = "program", .name = name, .seconds = 3, .n_connections = 1};
-    int code = read_arguments(&run, argc, argv);
+    int code = read_arguments(run, argc - 1, argv + 1);
+    if (!code && run->output && !can_write(run->output))
+        code = EXIT_FAILURE;
     if (!code)
-        code = send_run(ctl, &run, path);
-    for (int i = 0; i < run.n_files; i++)
-        tensor_file_close(&run.file[i]);
-    free(run.query);
+        code = send_run(ctl, run, path);
+    for (int i = 0; i < run->n_files; i++)
+        tensor_file_close(&run->file[i]);
+    free(run->query);
     return code;
 }
 
+static int run_once(const struct ropectl *ctl, const char *path, int argc,
+                    char **argv)
+{
+    static struct program_run run;
+    return run_with(ctl, &run, path, argc, argv);
+}
+
+static int bench(const struct ropectl *ctl, const char *path, int argc,
+                 char **argv)
+{
+    static struct program_run run = {.is_bench = true};
+    run.load = (struct bench_load){
+        .kind = "program", .name = argv[0], .seconds = 3, .n_connections = 1};
+    return run_with(ctl, &run, path, argc, argv);
+}
+
+static int list(const struct ropectl *ctl, const char *path, int argc,
+                char **argv)
+{
+    (void)path;
+    return verb_get(ctl, "/v1/programs", argc, argv);
+}
+
+static const struct verb verbs[] = {{"list", "", false, list},
+                                    {"put", "NAME FILE", false, put},
+                                    {"run", "NAME", true, run_once},
+                                    {"bench", "NAME", true, bench},
+                                    {"describe", "NAME", false, describe},
+                                    {"get", "NAME", false, verb_get},
+                                    {"delete", "NAME", false, verb_delete},
+                                    {NULL}};
+
 int command_program(const struct ropectl *ctl, int argc, char **argv)
 {
-    const char *verb = argc > 1 ? argv[1] : "list";
-    int code;
-    if (argc <= 2 && strcmp(verb, "list") == 0)
-        return print_answer(ctl, &(struct request){"GET", "/v1/programs"});
-    if (argc <= 2)
-        return usage("program", "unknown verb '%s' with 0 arguments", verb);
-    char *path = path_to("/v1/programs/", argv[2]);
-    if (!path)
-        return EXIT_USAGE;
-    if (argc == 4 && strcmp(verb, "put") == 0)
-        code = put_document(ctl, path, argv[3]);
-    else if (argc >= 3 && strcmp(verb, "run") == 0)
-        code = run_program(ctl, path, NULL, argc - 3, argv + 3);
-    else if (argc >= 3 && strcmp(verb, "bench") == 0)
-        code = run_program(ctl, path, argv[2], argc - 3, argv + 3);
-    else if (argc == 3 && strcmp(verb, "describe") == 0)
-        code = describe(ctl, argv[2]);
-    else if (argc == 3 && strcmp(verb, "get") == 0)
-        code = print_answer(ctl, &(struct request){"GET", path});
-    else if (argc == 3 && strcmp(verb, "delete") == 0)
-        code = print_answer(ctl, &(struct request){"DELETE", path});
-    else
-        code = usage("program", "unknown verb '%s' with %d arguments", verb,
-                     argc - 2);
-    free(path);
-    return code;
+    return run_verb(ctl, "program", "/v1/programs/", verbs, argc, argv);
 }

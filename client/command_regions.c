@@ -24,12 +24,14 @@ static bool write_for_numpy(const char *file, void *answer, size_t bytes)
     return is_written;
 }
 
-/* Writes what the server keeps there into a file. */
-static int get_region(const struct ropectl *ctl, const char *path,
-                      const char *file)
+/* NAME FILE: writes what the server keeps there into a file. */
+static int get(const struct ropectl *ctl, const char *path, int argc,
+               char **argv)
 {
+    const char *file = argv[1];
     void *answer;
     size_t bytes;
+    (void)argc;
     int code = ask(ctl, &(struct request){"GET", path}, &answer, &bytes);
     if (code)
         return code;
@@ -80,65 +82,69 @@ static int put_region(const struct ropectl *ctl, const char *path,
     return code;
 }
 
-/* The path with the arguments "--name value" from 'first' on as its query. */
-static int add_query(char **path, int first, int argc, char **argv,
-                     const char *expected)
+/* The path with the arguments "--name value" from 'first' on as its query, to
+ * be freed; NULL after saying what is wrong. */
+static char *path_with(const char *path, int first, int argc, char **argv,
+                       const char *expected)
 {
     struct option option = {.value = NULL};
     char *query = NULL, *whole = NULL;
-    int code = EXIT_SUCCESS;
-    for (int at = first; at < argc && !code; at++)
+    for (int at = first; at < argc; at++)
         if (read_option(argc, argv, &at, &option) && option.value)
             query_add(&query, option.name, option.value);
-        else
-            code = usage("regions", "'%s', %s", argv[at], expected);
-    if (!code && query) {
-        if (asprintf(&whole, "%s?%s", *path, query) < 0)
-            whole = NULL;
-        free(*path);
-        *path = must_have(whole);
-    }
+        else {
+            usage("regions", "'%s', %s", argv[at], expected);
+            free(query);
+            return NULL;
+        }
+    if (asprintf(&whole, "%s%s%s", path, query ? "?" : "", query ? query : "") <
+        0)
+        whole = NULL;
     free(query);
+    return must_have(whole);
+}
+
+/* NAME FILE, and options. */
+static int put(const struct ropectl *ctl, const char *path, int argc,
+               char **argv)
+{
+    char *whole = path_with(path, 2, argc, argv,
+                            "expected --device N or --device spread");
+    int code = whole ? put_region(ctl, whole, argv[0], argv[1]) : EXIT_USAGE;
+    free(whole);
     return code;
 }
 
-/* A region of zeros, as large as the arguments say. */
-static int make_zeros(const struct ropectl *ctl, char **path, int argc,
-                      char **argv)
+/* NAME, and options: a region of zeros, as large as they say. */
+static int zeros(const struct ropectl *ctl, const char *path, int argc,
+                 char **argv)
 {
     static const char expected[] = "expected --bytes N, or --dtype TYPE and "
                                    "--shape N,N";
-    if (argc == 3)
+    if (argc == 1)
         return usage("regions", "no size, %s", expected);
-    int code = add_query(path, 3, argc, argv, expected);
-    return code ? code
-                : print_answer(ctl, &(struct request){"PUT", *path, "", 0});
+    char *whole = path_with(path, 1, argc, argv, expected);
+    int code = whole ? print_answer(ctl, &(struct request){"PUT", whole, "", 0})
+                     : EXIT_USAGE;
+    free(whole);
+    return code;
 }
+
+static int list(const struct ropectl *ctl, const char *path, int argc,
+                char **argv)
+{
+    (void)path;
+    return verb_get(ctl, "/v1/regions", argc, argv);
+}
+
+static const struct verb verbs[] = {{"list", "", false, list},
+                                    {"put", "NAME FILE", true, put},
+                                    {"zeros", "NAME", true, zeros},
+                                    {"get", "NAME FILE", false, get},
+                                    {"delete", "NAME", false, verb_delete},
+                                    {NULL}};
 
 int command_regions(const struct ropectl *ctl, int argc, char **argv)
 {
-    const char *verb = argc > 1 ? argv[1] : "list";
-    int code;
-    if (argc <= 2 && strcmp(verb, "list") == 0)
-        return print_answer(ctl, &(struct request){"GET", "/v1/regions"});
-    if (argc <= 2)
-        return usage("regions", "unknown verb '%s' with 0 arguments", verb);
-    char *path = path_to("/v1/regions/", argv[2]);
-    if (!path)
-        return EXIT_USAGE;
-    if (argc >= 4 && strcmp(verb, "put") == 0) {
-        code = add_query(&path, 4, argc, argv,
-                         "expected --device N or --device spread");
-        code = code ? code : put_region(ctl, path, argv[2], argv[3]);
-    } else if (argc >= 3 && strcmp(verb, "zeros") == 0)
-        code = make_zeros(ctl, &path, argc, argv);
-    else if (argc == 4 && strcmp(verb, "get") == 0)
-        code = get_region(ctl, path, argv[3]);
-    else if (argc == 3 && strcmp(verb, "delete") == 0)
-        code = print_answer(ctl, &(struct request){"DELETE", path});
-    else
-        code = usage("regions", "unknown verb '%s' with %d arguments", verb,
-                     argc - 2);
-    free(path);
-    return code;
+    return run_verb(ctl, "regions", "/v1/regions/", verbs, argc, argv);
 }

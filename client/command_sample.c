@@ -67,7 +67,9 @@ static int read_arguments(struct sample *sample, int argc, char **argv)
         return EXIT_USAGE;
     roped_call_init(&sample->call, op);
     for (int at = 2; at < argc && !code; at++) {
-        if (strcmp(argv[at], "-o") == 0 && at + 1 < argc)
+        if (strcmp(argv[at], "-o") == 0 && at + 1 == argc)
+            code = usage("sample", "'-o' has no file");
+        else if (strcmp(argv[at], "-o") == 0)
             sample->path = argv[++at];
         else if (read_option(argc, argv, &at, &option))
             code = take_argument(sample, &option);

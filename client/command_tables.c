@@ -4,7 +4,6 @@
 #include "ropectl.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 static bool set_style(void *target, const char *text)
 {
@@ -15,17 +14,17 @@ static bool set_style(void *target, const char *text)
 static const struct option_row put_options[] = {
     {"style", set_style, "neox or gptj"}, {NULL, NULL, NULL}};
 
-/* argv is FILE and options. */
+/* argv is NAME, FILE and options. */
 static int put_table(const struct ropectl *ctl, const char *path, int argc,
                      char **argv)
 {
     const char *style = NULL;
     char *query = NULL, *whole;
     size_t bytes;
-    int code = take_options("tables", put_options, argc - 1, argv + 1, &style);
+    int code = take_options("tables", put_options, argc - 2, argv + 2, &style);
     if (code)
         return code;
-    unsigned char *body = read_input(argv[0], &bytes);
+    unsigned char *body = read_input(argv[1], &bytes);
     if (!body)
         return EXIT_FAILURE;
     if (style)
@@ -41,26 +40,20 @@ static int put_table(const struct ropectl *ctl, const char *path, int argc,
     return code;
 }
 
+static int list(const struct ropectl *ctl, const char *path, int argc,
+                char **argv)
+{
+    (void)path;
+    return verb_get(ctl, "/v1/tables", argc, argv);
+}
+
+static const struct verb verbs[] = {{"list", "", false, list},
+                                    {"get", "NAME", false, verb_get},
+                                    {"put", "NAME FILE", true, put_table},
+                                    {"delete", "NAME", false, verb_delete},
+                                    {NULL}};
+
 int command_tables(const struct ropectl *ctl, int argc, char **argv)
 {
-    const char *verb = argc > 1 ? argv[1] : "list";
-    int code;
-    if (argc <= 2 && strcmp(verb, "list") == 0)
-        return print_answer(ctl, &(struct request){"GET", "/v1/tables"});
-    if (argc <= 2)
-        return usage("tables", "unknown verb '%s' with 0 arguments", verb);
-    char *path = path_to("/v1/tables/", argv[2]);
-    if (!path)
-        return EXIT_USAGE;
-    if (argc == 3 && strcmp(verb, "get") == 0)
-        code = print_answer(ctl, &(struct request){"GET", path});
-    else if (argc == 3 && strcmp(verb, "delete") == 0)
-        code = print_answer(ctl, &(struct request){"DELETE", path});
-    else if (argc >= 4 && strcmp(verb, "put") == 0)
-        code = put_table(ctl, path, argc - 3, argv + 3);
-    else
-        code = usage("tables", "unknown verb '%s' with %d arguments", verb,
-                     argc - 2);
-    free(path);
-    return code;
+    return run_verb(ctl, "tables", "/v1/tables/", verbs, argc, argv);
 }

@@ -88,11 +88,19 @@ static const struct option_row options[] = {
     {"quota", set_quota, "bytes=1g,names=100"},
     {NULL}};
 
-int command_token(const struct ropectl *ctl, int argc, char **argv)
+/* NAME, and options. */
+static int make(const struct ropectl *ctl, const char *path, int argc,
+                char **argv)
 {
     struct rights rights = {.scopes = "call"};
-    if (argc < 3 || strcmp(argv[1], "new") != 0)
-        return usage("token", "expected 'new NAME'");
-    int code = take_options("token", options, argc - 3, argv + 3, &rights);
-    return code ? code : new_token(ctl, argv[2], &rights);
+    (void)path;
+    int code = take_options("token", options, argc - 1, argv + 1, &rights);
+    return code ? code : new_token(ctl, argv[0], &rights);
+}
+
+static const struct verb verbs[] = {{"new", "NAME", true, make}, {NULL}};
+
+int command_token(const struct ropectl *ctl, int argc, char **argv)
+{
+    return run_verb(ctl, "token", NULL, verbs, argc, argv);
 }

@@ -52,7 +52,14 @@ static int keep_use(struct file_call *call, const struct option *option)
     struct region_use *use = &call->region[call->n_regions];
     if (strcmp(option->name, "table") == 0)
         call->table = option->value;
-    call->has_into |= strncmp(option->name, "into.", 5) == 0;
+    if (strcmp(option->name, "fp8") == 0)
+        call->is_fp8_u8 = strcmp(option->value, "u8") == 0;
+    if (strncmp(option->name, "into.", 5) == 0) {
+        int output = roped_op_output(call->op, option->name + 5);
+        call->has_into = true;
+        if (output >= 0)
+            call->is_kept[output] = true;
+    }
     if (strncmp(option->name, "from.", 5) != 0)
         return EXIT_SUCCESS;
     if (call->n_regions == ROPED_MAX_INPUTS)
@@ -281,23 +288,72 @@ static unsigned char *make_body(const struct file_call *call, size_t *bytes)
     return NULL;
 }
 
+/* ------------------------------------------------- outputs, before the call */
+
+/* Those that will come back, without data. False where this cannot be known:
+ * an input is in a region. */
+static bool foresee(const struct file_call *call,
+                    struct roped_client_tensor *tensors, int *n)
+{
+    static struct roped_call copy; /* angles of a table change no output */
+    struct roped_error err;
+    copy = call->call;
+    *n = 0;
+    if (call->n_regions > 0 || roped_call_resolve(&copy, &err))
+        return false;
+    for (int i = 0; i < copy.n_out; i++) {
+        struct roped_tensor *tensor = &copy.out[i];
+        if (!roped_tensor_given(tensor) || call->is_kept[i])
+            continue;
+        if (call->is_fp8_u8 && (ROPED_SET(tensor->dtype) & ROPED_FP8S))
+            tensor->dtype = ROPED_U8;
+        if (call->has_bits && tensor->dtype == ROPED_BF16)
+            tensor->dtype = ROPED_U16;
+        tensors[(*n)++] =
+            (struct roped_client_tensor){call->op->out[i].name, *tensor};
+    }
+    return true;
+}
+
+/* The tensor of this name, or -1 after saying that there is none. */
+static int find_output(const struct place *place,
+                       const struct roped_client_tensor *tensors, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (strcmp(tensors[i].name, place->name) == 0)
+            return i;
+    fail_text("cannot write '%s': no '%s' comes back", place->path,
+              place->name);
+    return -1;
+}
+
+/* What can be written does not need a call to be found out. */
+static bool check_outputs(const struct file_call *call)
+{
+    struct roped_client_tensor tensors[ROPED_MAX_OUTPUTS];
+    int n;
+    bool is_foreseen = foresee(call, tensors, &n);
+    for (int i = 0; i < call->n_outputs; i++) {
+        const struct place *place = &call->output[i];
+        if (!is_foreseen) {
+            if (!can_write(place->path))
+                return false;
+            continue;
+        }
+        int at = place->name[0] ? find_output(place, tensors, n) : 0;
+        if (at < 0 || !can_write_tensors(place->path, &tensors[at],
+                                         place->name[0] ? 1 : n))
+            return false;
+    }
+    return true;
+}
+
 /* ----------------------------------------------------------------- outputs */
 
 static struct roped_client_tensor
 output_at(const struct roped_client_result *result, int i)
 {
     return (struct roped_client_tensor){result->name[i], result->tensor[i]};
-}
-
-/* The output of this name, or -1 after saying that there is none. */
-static int output_of(const struct place *place,
-                     const struct roped_client_result *result)
-{
-    for (int i = 0; i < result->n_tensors; i++)
-        if (strcmp(result->name[i], place->name) == 0)
-            return i;
-    fail_text("cannot write '%s': no '%s' came back", place->path, place->name);
-    return -1;
 }
 
 static bool write_place(const struct file_call *call, const struct place *place,
@@ -310,7 +366,7 @@ static bool write_place(const struct file_call *call, const struct place *place,
         tensors[i] = output_at(result, i);
     if (!place->name[0])
         return write_tensors(place->path, tensors, result->n_tensors);
-    int i = output_of(place, result);
+    int i = find_output(place, tensors, result->n_tensors);
     return i >= 0 && write_tensors(place->path, &tensors[i], 1);
 }
 
@@ -344,7 +400,8 @@ bool file_call_uses_stdout(const struct file_call *call)
 int file_call_read(struct file_call *call, int argc, char **argv)
 {
     int code = read_arguments(call, argc, argv);
-    return code || read_inputs(call) ? code : EXIT_FAILURE;
+    return code || (read_inputs(call) && check_outputs(call)) ? code
+                                                              : EXIT_FAILURE;
 }
 
 void file_call_close(struct file_call *call)

@@ -34,6 +34,8 @@ struct file_call {
     const char *table;      /* --table, or NULL */
     bool has_bits;          /* --bf16 u16 */
     bool has_into;          /* --into.NAME */
+    bool is_kept[ROPED_MAX_OUTPUTS]; /* by --into.NAME: does not come back */
+    bool is_fp8_u8;                  /* --fp8 u8 */
     char *query;
     int n_inputs, n_outputs, n_regions, n_types;
     struct place input[ROPED_MAX_INPUTS], output[ROPED_MAX_OUTPUTS];

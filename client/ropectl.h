@@ -128,10 +128,40 @@ int add_parameter(const char *command, const struct option_row *rows,
                   struct roped_call *call, const struct option *option,
                   char **query);
 
+/* ------------------------------------------------------------------- verbs */
+
+/*
+ * path is that of the first word, a name, in the command's folder, or NULL;
+ * argv[0] is that word. Returns the exit code.
+ */
+typedef int verb_fn(const struct ropectl *ctl, const char *path, int argc,
+                    char **argv);
+
+/* A verb of a command; a row without a name ends the table. The first one is
+ * what no verb means, if it needs no words. */
+struct verb {
+    const char *name, *needs; /* "NAME FILE": the words that must stand there */
+    bool takes_more;          /* behind them */
+    verb_fn *run;
+};
+
+/* Runs the verb that argv[1] names; folder is "/v1/tables/" or the like, or
+ * NULL. Exit code, after saying what is wrong. */
+int run_verb(const struct ropectl *ctl, const char *command, const char *folder,
+             const struct verb *verbs, int argc, char **argv);
+
+/* One request without a body, whose answer is printed: verbs of several
+ * commands. */
+verb_fn verb_get, verb_delete;
+
 /* ------------------------------------------------------ files and requests */
 
 /* Reads a whole file ("-": standard input); NULL after saying why not. */
 unsigned char *read_input(const char *path, size_t *bytes);
+
+/* Can there be a file of this name ("-": standard output)? False after saying
+ * why not. Nothing is written: this is asked before a call. */
+bool can_write_file(const char *path);
 
 /* Writes a file ("-": standard output) from a head, which may be empty, and
  * data; false after saying why not. */

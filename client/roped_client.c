@@ -402,6 +402,11 @@ static enum roped_status unanswered(const struct roped_client *client,
     if (code == CURLE_COULDNT_CONNECT)
         return roped_fail(err, ROPED_NOT_FOUND, "could not connect to %s: %s",
                           client->url, why ? strerror((int)why) : reason);
+    if (code == CURLE_SSL_CONNECT_ERROR && !strstr(reason, "alert"))
+        return roped_fail(err, ROPED_INTERNAL,
+                          "%s: no TLS began there (%s); a daemon without "
+                          "tls_cert_file speaks plain HTTP: begin with http://",
+                          client->url, reason);
     return roped_fail(err, ROPED_INTERNAL, "%s: %s", client->url, reason);
 }
 

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 const struct roped_op *find_op(const char *name)
 {
@@ -91,6 +92,39 @@ unsigned char *read_input(const char *path, size_t *bytes)
     if (!is_stdin)
         fclose(file);
     return all;
+}
+
+/* The folder of a path, to be freed. */
+static char *folder_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    if (!slash)
+        return must_have(strdup("."));
+    return must_have(strndup(path, slash == path ? 1 : (size_t)(slash - path)));
+}
+
+bool can_write_file(const char *path)
+{
+    struct stat about;
+    if (!is_file_name(path))
+        return false;
+    if (strcmp(path, "-") == 0)
+        return true;
+    int why = 0;
+    if (stat(path, &about) == 0) {
+        if (S_ISDIR(about.st_mode))
+            why = EISDIR;
+        else if (access(path, W_OK) != 0)
+            why = errno;
+    } else {
+        char *folder = folder_of(path);
+        if (access(folder, W_OK | X_OK) != 0)
+            why = errno;
+        free(folder);
+    }
+    if (why)
+        fail_text("cannot write '%s': %s", path, strerror(why));
+    return !why;
 }
 
 bool write_output(const char *path, const char *head, size_t head_bytes,

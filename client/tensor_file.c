@@ -161,6 +161,46 @@ static bool cannot_write(const char *path, const struct roped_error *err)
     return false;
 }
 
+/* A name without an ending is a safetensors file, too. */
+static bool is_known_ending(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path,
+               *dot = strrchr(base, '.');
+    if (!dot || dot == base || is_numpy_path(path) ||
+        strcmp(dot, ".safetensors") == 0)
+        return true;
+    fail_text("cannot write '%s': no format is called '%s', expected "
+              ".safetensors (or no ending), .npz or .npy",
+              path, dot);
+    return false;
+}
+
+bool can_write(const char *path)
+{
+    return is_known_ending(path) && can_write_file(path);
+}
+
+bool can_write_tensors(const char *path,
+                       const struct roped_client_tensor *tensors, int n_tensors)
+{
+    struct roped_error err;
+    char header[NPY_HEADER_BYTES];
+    size_t header_bytes;
+    if (!can_write(path))
+        return false;
+    if (is_npy_path(path) && n_tensors != 1) {
+        fail_text("cannot write '%s': %d outputs, and .npy has one: say which "
+                  "with -o NAME=%s",
+                  path, n_tensors, path);
+        return false;
+    }
+    for (int i = 0; i < n_tensors && is_numpy_path(path); i++)
+        if (npy_write_header(tensors[i].name, &tensors[i].tensor, header,
+                             &header_bytes, &err))
+            return cannot_write(path, &err);
+    return true;
+}
+
 static bool write_npy(const char *path,
                       const struct roped_client_tensor *tensor)
 {
@@ -180,14 +220,10 @@ bool write_tensors(const char *path, const struct roped_client_tensor *tensors,
     struct roped_error err;
     void *file;
     size_t bytes;
-    if (is_npy_path(path) && n_tensors == 1)
-        return write_npy(path, tensors);
-    if (is_npy_path(path)) {
-        fail_text("cannot write '%s': %d outputs, and .npy has one: say which "
-                  "with -o NAME=%s",
-                  path, n_tensors, path);
+    if (!can_write_tensors(path, tensors, n_tensors))
         return false;
-    }
+    if (is_npy_path(path))
+        return write_npy(path, tensors);
     if (is_numpy_path(path)
             ? npz_write(tensors, n_tensors, &file, &bytes, &err)
             : roped_client_write(tensors, n_tensors, &file, &bytes, &err))

@@ -42,6 +42,14 @@ bool is_region_path(const char *path);
 bool is_npy_path(const char *path);
 bool is_numpy_path(const char *path);
 
+/* Can a file be written there, and does its name end in a format? False after
+ * saying why not. The second one knows what will be written; there data may be
+ * NULL. */
+bool can_write(const char *path);
+bool can_write_tensors(const char *path,
+                       const struct roped_client_tensor *tensors,
+                       int n_tensors);
+
 /* Writes tensors into a file; false after saying why not. */
 bool write_tensors(const char *path, const struct roped_client_tensor *tensors,
                    int n_tensors);

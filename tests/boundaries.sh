@@ -128,7 +128,7 @@ order server/http server/CMakeFiles/roped_http.dir/http \
 order client client/CMakeFiles/ropectl.dir \
     number printable npy npz tensor_value compare client_file roped_servers \
     client_answer roped_client \
-    ropectl say output progress support options \
+    ropectl say output progress support options verbs \
     tensor_file bench_tensors scrape top_screen local_call file_call model model_layers \
     command_bench command_cat command_describe command_model command_program \
     command_regions command_run command_sample command_status command_tables command_token \

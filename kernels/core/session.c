@@ -20,10 +20,17 @@ struct roped_work {
     bool is_passing;  /* launch_on: a table would serve one launch */
     int64_t out_stride[ROPED_MAX_OUTPUTS]; /* apart from their inputs */
 
+    /* of the operator: the input whose place an output may have, or -1, and
+     * whether it is that input after the call */
+    int shared[ROPED_MAX_OUTPUTS];
+    bool is_updated[ROPED_MAX_OUTPUTS];
+
     /* by prepare */
     void *host_aux;   /* call.aux of the plan */
     void *device_aux; /* its copy, for launches */
     void *table;      /* cos and sin of every position, device memory */
+    int64_t in_span[ROPED_MAX_INPUTS]; /* bytes; 0: not given, or empty */
+    int64_t out_span[ROPED_MAX_OUTPUTS];
 };
 
 /* --------------------------------------------------------------- session */
@@ -109,6 +116,11 @@ enum roped_status roped_work_new(struct roped_session *session, const char *op,
                           found->name);
     work->session = session;
     roped_call_init(&work->call, found);
+    for (int i = 0; i < work->call.n_out; i++)
+        work->shared[i] = roped_op_shared(found, i);
+    for (int i = 0; i < work->call.n_in; i++)
+        if (roped_op_updates(found, i) >= 0)
+            work->is_updated[roped_op_updates(found, i)] = true;
     *out = work;
     return ROPED_OK;
 }
@@ -347,6 +359,19 @@ static void place_updated(struct roped_call *call)
     }
 }
 
+static void measure(struct roped_work *work)
+{
+    const struct roped_call *call = &work->call;
+    for (int i = 0; i < call->n_in; i++)
+        work->in_span[i] = roped_tensor_given(&call->in[i])
+                               ? roped_tensor_span(&call->in[i])
+                               : 0;
+    for (int i = 0; i < call->n_out; i++)
+        work->out_span[i] = roped_tensor_given(&call->out[i])
+                                ? roped_tensor_span(&call->out[i])
+                                : 0;
+}
+
 enum roped_status roped_work_prepare(struct roped_work *work,
                                      struct roped_error *err)
 {
@@ -357,6 +382,7 @@ enum roped_status roped_work_prepare(struct roped_work *work,
         return status;
     }
     place_updated(&work->call);
+    measure(work);
     work->is_prepared = true;
     return ROPED_OK;
 }
@@ -392,12 +418,16 @@ static enum roped_status place_output(struct roped_work *work, int index,
                                       void *data, struct roped_error *err)
 {
     struct roped_call *call = &work->call;
-    int input = roped_op_shared(call->op, index);
+    int input = work->shared[index];
     bool is_shared = input >= 0 && call->in[input].data == data;
+    int64_t before = call->out[index].stride;
     call->out[index].data = data;
-    return roped_call_set_stride(
+    enum roped_status status = roped_call_set_stride(
         call, index,
         is_shared ? call->in[input].stride : work->out_stride[index], err);
+    if (!status && call->out[index].stride != before)
+        work->out_span[index] = roped_tensor_span(&call->out[index]);
+    return status;
 }
 
 static enum roped_status not_made(const struct roped_call *call,
@@ -435,6 +465,70 @@ enum roped_status roped_work_output(struct roped_work *work, const char *name,
     return place_output(work, index, data, err);
 }
 
+/* --------------------------------------------------------------- overlap */
+
+/* Are the tokens of one tensor in the gaps between those of the other? */
+static bool are_interleaved(const struct roped_tensor *a,
+                            const struct roped_tensor *b)
+{
+    uint64_t a_size = roped_dtype_bytes(a->dtype),
+             b_size = roped_dtype_bytes(b->dtype),
+             stride = (uint64_t)a->stride * a_size;
+    if (stride == 0 || stride != (uint64_t)b->stride * b_size)
+        return false;
+    uint64_t between =
+        ((uintptr_t)b->data % stride + stride - (uintptr_t)a->data % stride) %
+        stride;
+    return between >= (uint64_t)roped_tensor_token(a) * a_size &&
+           between + (uint64_t)roped_tensor_token(b) * b_size <= stride;
+}
+
+static bool overlap(const struct roped_tensor *a, int64_t a_span,
+                    const struct roped_tensor *b, int64_t b_span)
+{
+    uintptr_t a_start = (uintptr_t)a->data, b_start = (uintptr_t)b->data;
+    return a_start < b_start + (uintptr_t)b_span &&
+           b_start < a_start + (uintptr_t)a_span && a_span && b_span &&
+           !are_interleaved(a, b);
+}
+
+static enum roped_status refuse_overlap(const struct roped_call *call,
+                                        int output, const char *kind,
+                                        const char *other,
+                                        struct roped_error *err)
+{
+    const struct roped_port *port = &call->op->out[output];
+    bool may_share = roped_op_shared(call->op, output) >= 0;
+    return roped_fail(err, ROPED_INVALID,
+                      "output '%s': its memory overlaps that of %s '%s', "
+                      "expected a place of its own%s%s%s",
+                      port->name, kind, other,
+                      may_share ? ", or the very place of '" : "",
+                      may_share ? port->in_place : "", may_share ? "'" : "");
+}
+
+/* What is written here is nothing else that the call reads or writes, but for
+ * the input whose place it may have. Updated inputs are their outputs. */
+static enum roped_status check_overlap(const struct roped_work *work,
+                                       int output, struct roped_error *err)
+{
+    const struct roped_call *call = &work->call;
+    const struct roped_tensor *place = &call->out[output];
+    int shared = work->shared[output];
+    for (int i = 0; i < call->n_in; i++)
+        if (overlap(place, work->out_span[output], &call->in[i],
+                    work->in_span[i]) &&
+            !(i == shared && call->in[i].data == place->data))
+            return refuse_overlap(call, output, "input", call->op->in[i].name,
+                                  err);
+    for (int i = 0; i < output; i++)
+        if (overlap(place, work->out_span[output], &call->out[i],
+                    work->out_span[i]))
+            return refuse_overlap(call, output, "output", call->op->out[i].name,
+                                  err);
+    return ROPED_OK;
+}
+
 enum roped_status roped_work_launch(struct roped_work *work,
                                     struct roped_error *err)
 {
@@ -448,6 +542,10 @@ enum roped_status roped_work_launch(struct roped_work *work,
             roped_tensor_bytes(tensor) > 0)
             return roped_fail(err, ROPED_INVALID, "output '%s': no data",
                               call->op->out[i].name);
+        if (work->out_span[i] && !work->is_updated[i])
+            status = check_overlap(work, i, err);
+        if (status)
+            return status;
     }
     return work->session->api->launch(work->session->queue, call, err);
 }

@@ -153,12 +153,35 @@ static enum roped_status mismatch(const char *name, const char *found,
                       name, found, if_match);
 }
 
+/* Behind an entity tag, W/"..." or "...", or what stands in the place of one.
+ */
+static const char *tag_end(const char *tag)
+{
+    const char *quote = strncmp(tag, "W/", 2) == 0 ? tag + 2 : tag;
+    const char *end = *quote == '"' ? strchr(quote + 1, '"') : NULL;
+    return end ? end + 1 : tag + strcspn(tag, ",");
+}
+
+/* Is it one of those of a list (RFC 9110, 13.1.1)? A weak one matches none. */
+static bool is_listed(const char *etag, const char *list)
+{
+    size_t bytes = strlen(etag);
+    list += strspn(list, " \t,");
+    while (*list) {
+        const char *end = tag_end(list);
+        if ((size_t)(end - list) == bytes && memcmp(list, etag, bytes) == 0)
+            return true;
+        list = end + strspn(end, " \t,");
+    }
+    return false;
+}
+
 enum roped_status program_check_match(const struct program *program,
                                       const char *if_match,
                                       struct roped_error *err)
 {
     if (!if_match || strcmp(if_match, "*") == 0 ||
-        strcmp(if_match, program->etag) == 0)
+        is_listed(program->etag, if_match))
         return ROPED_OK;
     return mismatch(program->name, program->etag, if_match, err);
 }

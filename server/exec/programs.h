@@ -66,8 +66,9 @@ void program_etag(const char *document, size_t bytes,
  * Stores a program, which owns the definition from now on, also where it is
  * refused, and a copy of the document. One of the same name and tenant is
  * replaced: runs that hold it finish with it. if_match: NULL, or "*" or the
- * ETag that the one before must have. ROPED_MISMATCH: it has another, or there
- * is none; ROPED_BUSY: there are too many, or more than the tenant's quota.
+ * ETags of which the one before must have one. ROPED_MISMATCH: it has another,
+ * or there is none; ROPED_BUSY: there are too many, or more than the tenant's
+ * quota.
  */
 struct program_text {
     const char *name, *document;
@@ -116,7 +117,7 @@ void program_count(struct program *program, enum roped_status status,
 void program_statistics(struct program *program,
                         struct program_statistics *out);
 
-/* ROPED_MISMATCH unless if_match is NULL, "*" or the program's. */
+/* ROPED_MISMATCH unless if_match is NULL, "*" or a list with the program's. */
 ROPED_MUST_CHECK enum roped_status program_check_match(const struct program *p,
                                                        const char *if_match,
                                                        struct roped_error *err);

@@ -32,6 +32,9 @@ struct tenant {
     uint64_t device_bytes[TENANT_DEVICES]; /* of regions in the memory of each;
                                               guarded by the regions' lock */
     atomic_uint_least64_t n_requests, n_refusals; /* counted by their callers */
+    /* of the thread that starts and reloads: is or was it a token's, and were
+     * the programs of the folder put for it? */
+    bool has_token, has_folder;
 };
 
 /* Not one, but all of them: who lists with it sees everything. */

@@ -190,12 +190,30 @@ void daemon_set_draining(struct daemon *daemon)
     atomic_store(&daemon->service.is_draining, true);
 }
 
+/* Names that are new get what they would have got at the start, and before
+ * their tokens are in force. */
+static enum roped_status reload_tokens(struct service *service,
+                                       struct roped_error *err)
+{
+    struct gate_set *set;
+    enum roped_status status = gate_read(&service->gate, &set, err);
+    if (status)
+        return status;
+    status = program_folder_load(service->config->programs, service->exec, err);
+    if (status)
+        gate_drop(set);
+    else
+        gate_use(&service->gate, set);
+    return status;
+}
+
 enum roped_status daemon_reload(struct daemon *daemon, struct roped_error *err)
 {
-    struct gate *gate = &daemon->service.gate;
+    struct service *service = &daemon->service;
     struct roped_error other;
-    enum roped_status status =
-        gate_is_guarded(gate) ? gate_reload(gate, err) : ROPED_OK;
+    enum roped_status status = gate_is_guarded(&service->gate)
+                                   ? reload_tokens(service, err)
+                                   : ROPED_OK;
     /* certificates all the same; the first that failed is told */
     enum roped_status tls =
         daemon->tls ? tls_reload(daemon->tls, status ? &other : err) : ROPED_OK;

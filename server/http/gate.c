@@ -17,7 +17,7 @@ struct gate_set {
     struct gate_set *before; /* that this one has replaced */
 };
 
-static void free_set(struct gate_set *set)
+void gate_drop(struct gate_set *set)
 {
     free(set->tenant);
     free(set->tokens);
@@ -54,17 +54,33 @@ static enum roped_status find_tenants(const struct gate *gate,
     for (size_t i = 0; i < tokens->n && !status; i++)
         status = tenants_get(gate->tenants, tokens->token[i].name,
                              &set->tenant[i], err);
-    for (size_t i = 0; i < tokens->n && !status; i++) {
-        atomic_store(&set->tenant[i]->most_bytes, tokens->token[i].most_bytes);
-        atomic_store(&set->tenant[i]->most_names, tokens->token[i].most_names);
-    }
+    for (size_t i = 0; i < tokens->n && !status; i++)
+        set->tenant[i]->has_token = true;
     return status;
 }
 
-/* A set that is read and not yet in force. */
-static enum roped_status read_set(const struct gate *gate,
-                                  struct gate_set **out,
-                                  struct roped_error *err)
+static bool has_tenant(const struct gate_set *set, const struct tenant *tenant)
+{
+    for (size_t i = 0; set && i < set->tokens->n; i++)
+        if (set->tenant[i] == tenant)
+            return true;
+    return false;
+}
+
+/* Of all tenants, or of those that another set does not have. */
+static void set_quotas(const struct gate_set *set, const struct gate_set *other)
+{
+    for (size_t i = 0; i < set->tokens->n; i++) {
+        const struct token *token = &set->tokens->token[i];
+        if (has_tenant(other, set->tenant[i]))
+            continue;
+        atomic_store(&set->tenant[i]->most_bytes, token->most_bytes);
+        atomic_store(&set->tenant[i]->most_names, token->most_names);
+    }
+}
+
+enum roped_status gate_read(const struct gate *gate, struct gate_set **out,
+                            struct roped_error *err)
 {
     struct gate_set *set = calloc(1, sizeof *set);
     *out = NULL;
@@ -74,35 +90,39 @@ static enum roped_status read_set(const struct gate *gate,
     enum roped_status status = tokens_read(gate->path, &set->tokens, err);
     if (!status)
         status = find_tenants(gate, set, err);
-    if (status)
-        free_set(set);
-    else
-        *out = set;
-    return status;
+    if (status) {
+        gate_drop(set);
+        return status;
+    }
+    set_quotas(set, set->before);
+    *out = set;
+    return ROPED_OK;
 }
 
-enum roped_status gate_reload(struct gate *gate, struct roped_error *err)
+void gate_use(struct gate *gate, struct gate_set *set)
 {
-    struct gate_set *set, *before = set_of(gate);
-    enum roped_status status = read_set(gate, &set, err);
-    if (status)
-        return status;
-    if (before && are_same(before->tokens, set->tokens)) {
-        free_set(set);
-        return ROPED_OK;
+    if (set->before && are_same(set->before->tokens, set->tokens)) {
+        gate_drop(set);
+        return;
     }
+    set_quotas(set, NULL);
     atomic_store_explicit(&gate->set, set, memory_order_release);
     log_line(LOG_INFO, "token", "tokens=%zu", set->tokens->n);
-    return ROPED_OK;
 }
 
 enum roped_status gate_open(struct gate *gate, const char *path,
                             struct tenants *tenants, struct roped_error *err)
 {
+    struct gate_set *set;
     gate->path = path;
     gate->tenants = tenants;
     atomic_init(&gate->set, NULL);
-    return path[0] ? gate_reload(gate, err) : ROPED_OK;
+    if (!path[0])
+        return ROPED_OK;
+    enum roped_status status = gate_read(gate, &set, err);
+    if (!status)
+        gate_use(gate, set);
+    return status;
 }
 
 void gate_close(struct gate *gate)
@@ -110,7 +130,7 @@ void gate_close(struct gate *gate)
     struct gate_set *set = set_of(gate);
     while (set) {
         struct gate_set *before = set->before;
-        free_set(set);
+        gate_drop(set);
         set = before;
     }
     atomic_store(&gate->set, NULL);

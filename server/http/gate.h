@@ -37,10 +37,14 @@ ROPED_MUST_CHECK enum roped_status gate_open(struct gate *gate,
                                              struct roped_error *err);
 void gate_close(struct gate *gate);
 
-/* Reads them again, on one thread at a time; where that fails, those before
- * stay in force. */
-ROPED_MUST_CHECK enum roped_status gate_reload(struct gate *gate,
-                                               struct roped_error *err);
+/* Reads them again, on one thread at a time: those before stay in force until
+ * gate_use, and names that are new are tenants by then, with their quotas. A
+ * set that is not used is given back with gate_drop. */
+ROPED_MUST_CHECK enum roped_status gate_read(const struct gate *gate,
+                                             struct gate_set **out,
+                                             struct roped_error *err);
+void gate_use(struct gate *gate, struct gate_set *set);
+void gate_drop(struct gate_set *set);
 
 /* Are tokens wanted? */
 bool gate_is_guarded(const struct gate *gate);

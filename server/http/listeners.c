@@ -57,11 +57,33 @@ static enum roped_status read_address(struct listener *listener,
                       strerror(errno));
 }
 
-static enum roped_status fail_to_listen(const char *text,
+/* What to do about it: an address in use is what people meet who start a second
+ * daemon. */
+static enum roped_status fail_to_listen(const struct listener *listener,
                                         struct roped_error *err)
 {
-    return roped_fail(err, ROPED_INVALID, "cannot listen on %s: %s", text,
-                      strerror(errno));
+    const char *reason = strerror(errno), *place = listener->text,
+               *key = listener->setting;
+    if (errno == EADDRINUSE && listener_is_local(listener))
+        return roped_fail(err, ROPED_INVALID,
+                          "cannot listen on %s: %s; if that is a socket, a "
+                          "daemon answers there: stop it, or choose another "
+                          "path with --%s unix:/path",
+                          place, reason, key);
+    if (errno == EADDRINUSE)
+        return roped_fail(err, ROPED_INVALID,
+                          "cannot listen on %s: %s; 'ss -ltnp' shows which "
+                          "program has the port: stop it, or choose another "
+                          "with --%s address:port (port 0 picks one)",
+                          place, reason, key);
+    if (errno == EADDRNOTAVAIL)
+        return roped_fail(err, ROPED_INVALID,
+                          "cannot listen on %s: %s; 'ip address' shows those "
+                          "of this machine: choose one with --%s, or [::] for "
+                          "all",
+                          place, reason, key);
+    return roped_fail(err, ROPED_INVALID, "cannot listen on %s: %s", place,
+                      reason);
 }
 
 /* ------------------------------------------------------------ Unix sockets */
@@ -107,7 +129,7 @@ static enum roped_status give_to(const struct config *config, const char *path,
 
 static enum roped_status bind_path(const struct config *config,
                                    struct listener *listener, socklen_t bytes,
-                                   const char *text, struct roped_error *err)
+                                   struct roped_error *err)
 {
     struct stat file;
     remove_stale(listener, bytes);
@@ -116,7 +138,7 @@ static enum roped_status bind_path(const struct config *config,
         bind(listener->fd, (const struct sockaddr *)&listener->address, bytes);
     umask(old);
     if (code != 0)
-        return fail_to_listen(text, err);
+        return fail_to_listen(listener, err);
     if (stat(path_of(listener), &file) == 0) {
         listener->device = file.st_dev;
         listener->inode = file.st_ino;
@@ -144,8 +166,7 @@ struct opening {
 };
 
 static enum roped_status bind_port(const struct listener *listener,
-                                   socklen_t bytes, const char *text,
-                                   struct roped_error *err)
+                                   socklen_t bytes, struct roped_error *err)
 {
     int on = 1, off = 0;
     setsockopt(listener->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
@@ -154,16 +175,15 @@ static enum roped_status bind_port(const struct listener *listener,
     if (bind(listener->fd, (const struct sockaddr *)&listener->address,
              bytes) == 0)
         return ROPED_OK;
-    return fail_to_listen(text, err);
+    return fail_to_listen(listener, err);
 }
 
-static enum roped_status open_new(const struct config *config, const char *key,
-                                  const char *text, struct listener *out,
-                                  struct roped_error *err)
+static enum roped_status open_new(const struct config *config,
+                                  struct listener *out, struct roped_error *err)
 {
     socklen_t bytes;
     enum roped_status status =
-        address_parse(key, text, &out->address, &bytes, err);
+        address_parse(out->setting, out->text, &out->address, &bytes, err);
     if (status)
         return status;
     out->fd = socket(out->address.ss_family,
@@ -171,10 +191,10 @@ static enum roped_status open_new(const struct config *config, const char *key,
     if (out->fd < 0)
         return roped_fail(err, ROPED_INTERNAL, "no socket: %s",
                           strerror(errno));
-    status = listener_is_local(out) ? bind_path(config, out, bytes, text, err)
-                                    : bind_port(out, bytes, text, err);
+    status = listener_is_local(out) ? bind_path(config, out, bytes, err)
+                                    : bind_port(out, bytes, err);
     if (!status && listen(out->fd, BACKLOG) != 0)
-        status = fail_to_listen(text, err);
+        status = fail_to_listen(out, err);
     return status ? status : read_address(out, err);
 }
 
@@ -185,10 +205,10 @@ static enum roped_status open_one(const struct opening *opening,
 {
     struct handover_socket *handed =
         handover_take(opening->handover, key, text);
-    *out = (struct listener){.fd = -1};
+    *out = (struct listener){.fd = -1, .setting = key};
     snprintf(out->text, sizeof out->text, "%s", text);
     if (!handed)
-        return open_new(opening->config, key, text, out, opening->err);
+        return open_new(opening->config, out, opening->err);
     out->fd = handed->fd;
     out->device = (dev_t)handed->device;
     out->inode = (ino_t)handed->inode;

@@ -21,7 +21,8 @@ struct transport;
 
 struct listener {
     int fd;                       /* not blocking */
-    char text[CONFIG_TEXT_BYTES]; /* of the setting that asks for it */
+    const char *setting;          /* that asks for it; NULL: passed */
+    char text[CONFIG_TEXT_BYTES]; /* of that setting */
     struct sockaddr_storage address;
     bool is_admin;
     bool is_passed;              /* it listens on when the daemon has ended */

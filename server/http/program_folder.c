@@ -77,18 +77,25 @@ static enum roped_status put(const struct loading *loading,
     return status;
 }
 
-/* The nameless tenant is always there, and is nobody's where others are. */
+/* The nameless tenant is always there, and is nobody's unless there is no other
+ * or a token has no name. */
+static bool is_for(struct tenants *tenants, int i)
+{
+    const struct tenant *tenant = tenants_at(tenants, i);
+    bool is_somebody = tenant->has_token || tenants_count(tenants) == 1;
+    return is_somebody && !tenant->has_folder;
+}
+
 static enum roped_status put_for_all(const struct loading *loading,
                                      const struct program_text *text,
                                      struct roped_error *err)
 {
-    int n = loading->puts ? tenants_count(loading->tenants) : 1;
     enum roped_status status = ROPED_OK;
-    for (int i = n > 1 ? 1 : 0; i < n && !status; i++) {
-        struct tenant *tenant =
-            loading->puts ? tenants_at(loading->tenants, i) : NULL;
-        status = put(loading, tenant, text, err);
-    }
+    if (!loading->puts)
+        return put(loading, NULL, text, err);
+    for (int i = 0; i < tenants_count(loading->tenants) && !status; i++)
+        if (is_for(loading->tenants, i))
+            status = put(loading, tenants_at(loading->tenants, i), text, err);
     return status;
 }
 
@@ -146,5 +153,14 @@ enum roped_status program_folder_load(const char *path, struct executor *exec,
                                       struct roped_error *err)
 {
     const struct loading loading = {exec_programs(exec), exec_tenants(exec)};
-    return read_all(&loading, path, err);
+    int n = tenants_count(loading.tenants), i = 0;
+    while (i < n && !is_for(loading.tenants, i))
+        i++;
+    if (i == n)
+        return ROPED_OK;
+    enum roped_status status = read_all(&loading, path, err);
+    for (i = 0; i < n && !status; i++)
+        tenants_at(loading.tenants, i)->has_folder |=
+            is_for(loading.tenants, i);
+    return status;
 }

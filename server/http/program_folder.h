@@ -16,8 +16,10 @@
 ROPED_MUST_CHECK enum roped_status
 program_folder_check(const char *path, struct roped_error *err);
 
-/* Puts them, once for each tenant that has a name, or for the one without if
- * there is no other, as if each had PUT them: their quotas count. */
+/* Puts them, once for each tenant of a token, or for the nameless one if there
+ * is no other, as if each had PUT them: their quotas count. Tenants that
+ * got them before are passed over, so that this can be called again when there
+ * are new ones: what somebody has deleted or replaced since stays so. */
 ROPED_MUST_CHECK enum roped_status program_folder_load(const char *path,
                                                        struct executor *exec,
                                                        struct roped_error *err);

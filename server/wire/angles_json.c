@@ -224,6 +224,10 @@ angles_json_read(const char *name, const char *style, const char *json,
     if (!cJSON_IsObject(tree))
         status = roped_fail(err, ROPED_INVALID,
                             "a table is a JSON object of parameters");
+    else if (!tree->child)
+        status = roped_fail(err, ROPED_INVALID,
+                            "a table of nothing, expected parameters such as "
+                            "'theta', or a model's config.json");
     else if (angles_config_is(tree))
         status = angles_config_read(tree, style, out, n_out, err);
     else

@@ -43,6 +43,9 @@ struct angles_json_set {
  * the length before scaling times factor where that is more (linear, dynamic,
  * yarn); at most 2^24, beyond which float32 positions are not exact.
  *
+ * An object without members is refused: mostly it is what is left of a
+ * config.json, and not a wish for every default.
+ *
  * On failure there is nothing to free.
  */
 ROPED_MUST_CHECK enum roped_status

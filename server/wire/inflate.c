@@ -10,12 +10,14 @@
 
 enum {
     PART_BYTES = 16 << 10,
-    ANY_FORMAT = 32 /* added to the window bits: gzip or zlib */
+    ANY_FORMAT = 32, /* added to the window bits: gzip or zlib */
+    GZIP_ALONE = 16,
+    GZIP_BEGIN = 0x1f /* the first byte of a member; never one of zlib */
 };
 
 struct inflater {
     z_stream stream;
-    bool is_complete;
+    bool is_begun, is_gzip, is_complete;
 };
 
 bool inflater_knows(const char *encoding)
@@ -45,6 +47,21 @@ void inflater_free(struct inflater *inflater)
     free(inflater);
 }
 
+/* Behind a member of gzip another may follow (RFC 1952): pigz, bgzip, and
+ * whoever appends one file to another make these. */
+static enum roped_status begin_member(struct inflater *inflater,
+                                      struct roped_error *err)
+{
+    z_stream *stream = &inflater->stream;
+    bool is_member = inflater->is_gzip && stream->next_in[0] == GZIP_BEGIN;
+    if (!is_member || inflateReset2(stream, MAX_WBITS + GZIP_ALONE) != Z_OK)
+        return roped_fail(err, ROPED_INVALID,
+                          "Content-Encoding: something follows the "
+                          "compressed data");
+    inflater->is_complete = false;
+    return ROPED_OK;
+}
+
 enum roped_status inflater_feed(struct inflater *inflater, const char *data,
                                 size_t bytes, inflater_sink_fn *sink,
                                 void *context, struct roped_error *err)
@@ -53,11 +70,13 @@ enum roped_status inflater_feed(struct inflater *inflater, const char *data,
     unsigned char part[PART_BYTES];
     stream->next_in = (const unsigned char *)data;
     stream->avail_in = (unsigned)bytes; /* a piece of the network: small */
+    if (bytes > 0 && !inflater->is_begun) {
+        inflater->is_begun = true;
+        inflater->is_gzip = (unsigned char)data[0] == GZIP_BEGIN;
+    }
     do {
-        if (inflater->is_complete)
-            return roped_fail(err, ROPED_INVALID,
-                              "Content-Encoding: something follows the "
-                              "compressed data");
+        if (inflater->is_complete && begin_member(inflater, err))
+            return err->status;
         stream->next_out = part;
         stream->avail_out = sizeof part;
         int code = inflate(stream, Z_NO_FLUSH);

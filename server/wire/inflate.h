@@ -15,8 +15,8 @@ struct inflater;
 /* Content-Encoding "gzip", "x-gzip" or "deflate", in any case. */
 bool inflater_knows(const char *encoding);
 
-/* For one body: gzip, or zlib's format, which is what HTTP calls deflate; the
- * data says which. */
+/* For one body: gzip, of one member or of several, or zlib's format, which is
+ * what HTTP calls deflate; the data says which. */
 ROPED_MUST_CHECK enum roped_status inflater_new(struct inflater **out,
                                                 struct roped_error *err);
 void inflater_free(struct inflater *inflater); /* NULL: nothing */

@@ -14,27 +14,30 @@
 enum { LEAST_MEMBER = 4 }; /* bytes: "":0 */
 
 /* Strict JSON without NaN? names has room for room of them. */
-static enum roped_status check(const char *text, size_t bytes,
+static enum roped_status check(const char *text, size_t bytes, bool is_document,
                                struct json_string *names, size_t room,
                                struct roped_error *err)
 {
     struct json_reader reader;
     json_reader_init(&reader, text, bytes, JSON_DEPTH, names, room);
+    if (is_document)
+        reader.subject = "the JSON document";
     enum roped_status status = json_check(&reader, err);
     if (!status && reader.nan != JSON_NOWHERE)
         status = json_refuse_nan(&reader, err);
     return status;
 }
 
-enum roped_status json_parse(const char *text, size_t bytes,
-                             const struct cJSON **out, struct roped_error *err)
+static enum roped_status parse(const char *text, size_t bytes, bool is_document,
+                               const struct cJSON **out,
+                               struct roped_error *err)
 {
     size_t room = bytes / LEAST_MEMBER + JSON_DEPTH;
     struct json_string *names = malloc(room * sizeof *names);
     enum roped_status status = ROPED_OK;
     *out = NULL;
     if (names)
-        status = check(text, bytes, names, room, err);
+        status = check(text, bytes, is_document, names, room, err);
     if (names && !status)
         *out = cJSON_ParseWithLength(text, bytes);
     free(names);
@@ -42,6 +45,19 @@ enum roped_status json_parse(const char *text, size_t bytes,
         status = roped_fail(err, ROPED_NO_MEMORY,
                             "no memory for %zu bytes of JSON", bytes);
     return status;
+}
+
+enum roped_status json_parse(const char *text, size_t bytes,
+                             const struct cJSON **out, struct roped_error *err)
+{
+    return parse(text, bytes, true, out, err);
+}
+
+enum roped_status json_parse_request(const char *text, size_t bytes,
+                                     const struct cJSON **out,
+                                     struct roped_error *err)
+{
+    return parse(text, bytes, false, out, err);
 }
 
 void json_free(const struct cJSON *tree)

@@ -20,6 +20,12 @@ struct cJSON;
 ROPED_MUST_CHECK enum roped_status json_parse(const char *text, size_t bytes,
                                               const struct cJSON **out,
                                               struct roped_error *err);
+
+/* The same of a request of v2, whose messages say so, as its clients expect. */
+ROPED_MUST_CHECK enum roped_status json_parse_request(const char *text,
+                                                      size_t bytes,
+                                                      const struct cJSON **out,
+                                                      struct roped_error *err);
 void json_free(const struct cJSON *tree);
 
 /* Member by exact name, or NULL; object may be NULL or no object. */

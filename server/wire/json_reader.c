@@ -25,6 +25,7 @@ void json_reader_init(struct json_reader *reader, const char *text,
                                    .max_depth = max_depth,
                                    .odd_number = JSON_NOWHERE,
                                    .nan = JSON_NOWHERE,
+                                   .subject = "the request JSON buffer",
                                    .names = names,
                                    .max_names = max_names};
     json_skip_space(reader);
@@ -222,23 +223,23 @@ static enum roped_status fail(const struct json_reader *reader,
     char name[65] = "";
     size_t at = json_offset(reader);
     if (reader->why != duplicate)
-        return roped_fail(err, ROPED_INVALID,
-                          "failed to parse the request JSON buffer: %s at %zu",
-                          reader->why, at);
+        return roped_fail(err, ROPED_INVALID, "failed to parse %s: %s at %zu",
+                          reader->subject, reader->why, at);
     if (json_scan_string(&copy, true, &string))
         json_copy(&string, name, sizeof name);
     return roped_fail(err, ROPED_INVALID,
-                      "failed to parse the request JSON buffer: duplicate name "
-                      "'%s' at %zu",
-                      name, at);
+                      "failed to parse %s: duplicate name '%s' at %zu",
+                      reader->subject, name, at);
 }
 
 enum roped_status json_check(struct json_reader *reader,
                              struct roped_error *err)
 {
+    const char *subject = reader->subject;
     json_reader_init(reader, (const char *)reader->start,
                      (size_t)(reader->end - reader->start), reader->max_depth,
                      reader->names, reader->max_names);
+    reader->subject = subject;
     const struct json_reader start = *reader;
     if (reader->start == reader->end)
         json_refuse(reader, "it is empty");
@@ -266,7 +267,7 @@ enum roped_status json_refuse_nan(const struct json_reader *reader,
                                   struct roped_error *err)
 {
     return roped_fail(err, ROPED_INVALID,
-                      "failed to parse the request JSON buffer: NaN and "
-                      "Infinity are not valid JSON at %zu",
-                      reader->nan);
+                      "failed to parse %s: NaN and Infinity are not valid JSON "
+                      "at %zu",
+                      reader->subject, reader->nan);
 }

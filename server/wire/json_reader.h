@@ -41,10 +41,11 @@ struct json_reader {
     const unsigned char *at; /* the next value; NULL: there is none */
     const unsigned char *start, *end;
     int depth, max_depth;
-    bool is_first;     /* nothing was read of what was opened last */
-    const char *why;   /* what is wrong at at; NULL: nothing */
-    size_t odd_number; /* offset of the first that is not digits alone */
-    size_t nan;        /* offset of the first NaN, Infinity or -Infinity */
+    bool is_first;       /* nothing was read of what was opened last */
+    const char *why;     /* what is wrong at at; NULL: nothing */
+    size_t odd_number;   /* offset of the first that is not digits alone */
+    size_t nan;          /* offset of the first NaN, Infinity or -Infinity */
+    const char *subject; /* what it is, for messages */
     struct json_string *names; /* of open objects; NULL: checked already */
     size_t n_names, max_names;
     size_t object; /* index of the innermost one's mark among the names */
@@ -73,9 +74,10 @@ void json_reader_init(struct json_reader *reader, const char *text,
  * object, control characters in a name, NUL in any string, and all else that is
  * not JSON, but for NaN and Infinity: their first offset is noted in
  * reader->nan, that of a number with more than digits in reader->odd_number,
- * JSON_NOWHERE standing for none. The message starts "failed to parse the
- * request JSON buffer: ", as v2 clients expect, and says at which byte. The
- * reader stands before the value again.
+ * JSON_NOWHERE standing for none. The message starts "failed to parse " and
+ * the reader's subject, which is "the request JSON buffer", as v2 clients
+ * expect, until somebody says what else the text is; and says at which byte.
+ * The reader stands before the value again.
  */
 ROPED_MUST_CHECK enum roped_status json_check(struct json_reader *reader,
                                               struct roped_error *err);

@@ -214,7 +214,7 @@ enum roped_status kserve_read_system_memory(const char *json, size_t bytes,
                                             struct roped_error *err)
 {
     const struct cJSON *tree;
-    enum roped_status status = json_parse(json, bytes, &tree, err);
+    enum roped_status status = json_parse_request(json, bytes, &tree, err);
     if (status)
         return status;
     status = read_key(tree, out->key, sizeof out->key, err);
@@ -278,7 +278,7 @@ enum roped_status kserve_read_cuda_memory(const char *json, size_t bytes,
                                           struct roped_error *err)
 {
     const struct cJSON *tree;
-    enum roped_status status = json_parse(json, bytes, &tree, err);
+    enum roped_status status = json_parse_request(json, bytes, &tree, err);
     if (status)
         return status;
     status = read_handle(tree, out->handle, err);

@@ -32,7 +32,7 @@ static enum roped_status parse(const char *json, size_t bytes,
     *out = NULL;
     if (bytes == 0)
         return ROPED_OK;
-    enum roped_status status = json_parse(json, bytes, out, err);
+    enum roped_status status = json_parse_request(json, bytes, out, err);
     if (status || cJSON_IsObject(*out))
         return status;
     json_free(*out);

@@ -382,11 +382,12 @@ static void write_program_query(struct buffer *buffer,
     bool is_run = strcmp(operation->method, "POST") == 0;
     buffer_text(buffer, "\"parameters\":[");
     if (operation->names) {
-        buffer_text(buffer,
-                    "{\"name\":\"If-Match\",\"in\":\"header\",\"description\":"
-                    "\"the ETag that the program must have, or *: else 412\","
-                    "\"schema\":{\"type\":\"string\",\"pattern\":"
-                    "\"^(\\\"[0-9a-f]{16}\\\"|[*])$\"}}");
+        buffer_text(
+            buffer,
+            "{\"name\":\"If-Match\",\"in\":\"header\",\"description\":"
+            "\"the ETag that the program must have, several, or *: else 412\","
+            "\"schema\":{\"type\":\"string\",\"pattern\":"
+            "\"^(\\\"[0-9a-f]{16}\\\"(, *\\\"[0-9a-f]{16}\\\")*|[*])$\"}}");
         buffer_text(buffer, ",");
     }
     if (!is_run) {

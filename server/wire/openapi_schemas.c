@@ -80,7 +80,7 @@ static const struct {
     {"InferResponse", OBJECT("'model_name','model_version','outputs'",
         "'id':" STRING ",'model_name':" STRING ",'model_version':" STRING ",'parameters':" FREE
         ",'outputs':" ARRAY(REF("InferOutput")))},
-    {"Table", FREE},
+    {"Table", "{'type':'object','minProperties':1}"},
     {"Tables", OBJECT("'tables'", "'tables':" ARRAY(REF("Table")))},
     {"Program", OBJECT("'steps'",
         "'inputs':" ARRAY("{}") ",'parameters':" FREE ",'steps':" ARRAY(FREE) ",'outputs':" ARRAY(STRING))},

@@ -386,6 +386,7 @@ enum roped_status safetensors_read(const void *header, size_t header_bytes,
                           "safetensors: header does not start with '{'");
     json_reader_init(&reading.json, json, bytes, JSON_DEPTH, reading.names,
                      MAX_NAMES);
+    reading.json.subject = "the JSON of the safetensors header";
     reading.entry = entry;
     reading.metadata = metadata;
     reading.context = context;

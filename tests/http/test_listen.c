@@ -85,6 +85,21 @@ TEST(a_call_goes_through_a_unix_socket)
     CHECK_CONTAINS(output, place);
 }
 
+TEST(what_cannot_be_listened_on_is_said_with_what_to_do)
+{
+    char text[256];
+    const char *const flags[] = {"--listen", "127.0.0.1:0", NULL};
+    server_start(&server, flags);
+    snprintf(text, sizeof text, "--listen 127.0.0.1:%d", server.port);
+    expect_end(text, 1, "Address already in use; 'ss -ltnp' shows which");
+    expect_end(text, 1, "or choose another with --listen address:port");
+    snprintf(text, sizeof text,
+             "--listen 127.0.0.1:0 --admin-listen 127.0.0.1:%d", server.port);
+    expect_end(text, 1, "with --admin_listen address:port");
+    CHECK(server_stop(&server));
+    expect_end("--listen 192.0.2.1:0", 1, "; 'ip address' shows");
+}
+
 static int mode_of(void)
 {
     struct stat file = {.st_mode = 0};
@@ -99,7 +114,7 @@ TEST(the_file_says_who_may_connect)
     server_start(&server, flags);
     CHECK_INT(mode_of(), 0660);
     snprintf(text, sizeof text, "--listen %s", place);
-    expect_end(text, 1, "Address already in use");
+    expect_end(text, 1, "Address already in use; if that is a socket");
     CHECK_INT(ask_over(client_connect_path(path), &live),
               200); /* it is still there */
     kill(server.pid, SIGKILL);

@@ -92,7 +92,7 @@ TEST(tables_say_which_elements_pair)
         values[i] = (float)(i % 7 + 1);
     expect_code(put("/v1/tables/pairs", "{\"style\":\"gptj\"}"), 201,
                 "\"style\":\"gptj\"", "in the body");
-    expect_code(put("/v1/tables/asked?style=gptj", "{}"), 201,
+    expect_code(put("/v1/tables/asked?style=gptj", "{\"theta\":10000}"), 201,
                 "\"style\":\"gptj\"", "in the query");
     for (int i = 0; i < roped_op_count(); i++) {
         const char *op = roped_op_at(i)->name;

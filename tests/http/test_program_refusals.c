@@ -147,7 +147,7 @@ static const struct {
      X("{'op': 'rmsnorm', 'in': {'x': 'x'}, 'params': {'eps': 1, 'eps': 2}}"),
      400, "step 1 (rmsnorm): parameter 'eps' is given twice"},
     {"twice what no program has", "{'inputs': [], 'steps': []}{'a':1,'a':2}",
-     400, "failed to parse the request JSON buffer"},
+     400, "failed to parse the JSON document"},
     {"an input twice", "{'inputs': ['x', 'x'], 'steps': [" WRITES "]}", 400,
      "'x' is an input of the program already"},
     {"an output twice",
@@ -225,6 +225,34 @@ TEST(names_sizes_and_etags_are_refused)
     expect_code(get(&server, "/v1/programs/pinned"), 200, "\"h\"",
                 "it is as it was");
     expect_code(ask(&server, "DELETE", "/v1/programs/pinned", NULL, 0, NULL),
+                200, "", "delete");
+}
+
+/* As RFC 9110 has it: a weak one is never the program's. */
+TEST(if_match_takes_a_list)
+{
+    static const struct {
+        const char *list; /* %s: the program's */
+        int code;
+    } cases[] = {{"%s", 200},          {"\"0\", %s", 200},
+                 {"%s,\"0\"", 200},    {"\"a, b\" ,\t%s , ", 200},
+                 {"W/\"0\", %s", 200}, {"0, %s", 200},
+                 {"*", 200},           {"\"0\", \"1\"", 412},
+                 {"W/%s", 412},        {"\"0, %s", 412},
+                 {"x%s", 412},         {",", 412}};
+    char etag[32], header[128];
+    struct answer answer = put("listed", X(NORM("x", "h")), NULL);
+    snprintf(etag, sizeof etag, "%s", answer_header(&answer, "ETag"));
+    answer_free(&answer);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *list = cases[i].list, *at = strstr(list, "%s");
+        snprintf(header, sizeof header, "If-Match: %.*s%s%s",
+                 at ? (int)(at - list) : (int)strlen(list), list,
+                 at ? etag : "", at ? at + 2 : "");
+        expect_code(put("listed", X(NORM("x", "h")), header), cases[i].code, "",
+                    header);
+    }
+    expect_code(ask(&server, "DELETE", "/v1/programs/listed", NULL, 0, NULL),
                 200, "", "delete");
 }
 

@@ -85,7 +85,21 @@ TEST(wrong_usage_says_what_is_wrong)
     command_expect("run rmsnorm x --eps=-1", 2, "eps");
     command_expect("run rmsnorm none.safetensors", 1,
                    "cannot read 'none.safetensors': No such file");
-    command_expect("regions get x", 2, "unknown verb 'get' with 1 arguments");
+    command_expect("regions get x", 2,
+                   "'get' has no FILE, expected 'get NAME FILE'");
+    command_expect("regions get", 2, "'get' has no NAME");
+    command_expect("regions put x --device 0", 2, "'put' has no FILE");
+    command_expect("regions zeros --bytes 4", 2, "'zeros' has no NAME");
+    command_expect("regions get x y z", 2,
+                   "'z' is a word too many, expected 'get NAME FILE'");
+    command_expect("regions list x", 2,
+                   "'x' is a word too many, expected 'list'");
+    command_expect("regions gte x y", 2, "no verb 'gte'; did you mean 'get'?");
+    command_expect("program put x", 2, "'put' has no FILE");
+    command_expect("program describe", 2, "'describe' has no NAME");
+    command_expect("program delete x y", 2, "'y' is a word too many");
+    command_expect("tables put x", 2, "'put' has no FILE");
+    command_expect("tables get x y", 2, "'y' is a word too many");
     command_expect("regions zeros x 4,64", 2, "'4,64', expected --bytes N");
     command_expect("regions zeros x", 2, "no size, expected --bytes N");
     command_expect("regions put x w.safetensors 1", 2,
@@ -96,13 +110,13 @@ TEST(wrong_usage_says_what_is_wrong)
     command_expect("regions get .. x.safetensors", 2, "'..' cannot be a name");
     command_expect("cat x.safetensors", 1, "No such file");
     command_expect("regions delete .", 2, "'.' cannot be a name");
-    command_expect("regions delete", 2, "unknown verb 'delete' with 0");
+    command_expect("regions delete", 2, "'delete' has no NAME");
     command_expect("cat @", 2, "'' cannot be a name");
     command_expect("tables get ''", 2, "'' cannot be a name");
-    command_expect("tables get", 2, "unknown verb 'get' with 0 arguments");
+    command_expect("tables get", 2, "'get' has no NAME");
     command_expect("program get ''", 2, "'' cannot be a name");
     command_expect("program run '' x", 2, "'' cannot be a name");
-    command_expect("program run", 2, "unknown verb 'run' with 0 arguments");
+    command_expect("program run", 2, "'run' has no NAME");
     command_expect("tables forget", 2, "usage: ropectl tables [list");
     command_expect("--timeout soon ops", 2, "'soon', expected seconds above 0");
     command_expect("--max-answer 5x ops", 2, "'5x', expected bytes above 0");
@@ -177,9 +191,9 @@ TEST(no_two_tokens_are_alike)
     CHECK_CONTAINS(first, "{\"token\":\"roped_");
     CHECK_CONTAINS(first, "\"line\":\"a sha256:");
     CHECK(strcmp(first, second) != 0);
-    command_expect("token", 2, "expected 'new NAME'");
-    command_expect("token new", 2, "expected 'new NAME'");
-    command_expect("token old a", 2, "expected 'new NAME'");
+    command_expect("token", 2, "no verb, expected 'new NAME'");
+    command_expect("token new", 2, "'new' has no NAME");
+    command_expect("token old a", 2, "no verb 'old'");
     command_expect("token new a/b", 2, "expected a name of 1 to 63 letters");
     command_expect("token new a --scopes all", 2,
                    "expected scopes out of call,");
@@ -318,7 +332,7 @@ TEST(sample_makes_a_file_for_every_operator)
     command_expect("sample rope --without q,z -o s", 2,
                    "option '--without': 'q,z', expected inputs of the");
     command_expect("sample rope", 2, "'-o' has no file");
-    command_expect("sample rope -o", 2, "expected SYMBOL=SIZE");
+    command_expect("sample rope -o", 2, "'-o' has no file");
     command_expect("sample rope m=4 -o x", 2, "rope has no dimension 'm'");
     command_expect("sample rope --thetta 4 -o x", 2, "did you mean 'theta'?");
     command_expect("sample rope -o @x", 1, "a region cannot stand here");
@@ -440,6 +454,7 @@ TEST(every_command_prints_json)
         expect_json(arguments, roped_op_at(i)->summary);
     }
     expect_json("describe rmsnorm", "\"name\":\"eps\",\"kind\":\"float\"");
+    expect_json("describe rmsnorm", "\"in_place\":\"x\"");
     expect_json("run rmsnorm x.safetensors",
                 "{\"name\":\"y\",\"dtype\":\"F32\",\"shape\":[4,4]");
     expect_json("cat w.safetensors", "\"first_values\":[5,5,5,5]");
@@ -449,23 +464,6 @@ TEST(every_command_prints_json)
     expect_json("regions put w w.safetensors", "\"dtype\":\"F32\"");
     expect_json("regions get w out", "{\"file\":\"out\",\"bytes\":");
     expect_json("regions delete w", "{}");
-}
-
-/* What numpy.save writes: 4 floats of a value, as 'shape' says. */
-static void write_npy(const char *name, const char *shape, float value)
-{
-    char file[128 + 4 * sizeof(float)];
-    float x[4] = {value, value, value, value};
-    memset(file, ' ', 128);
-    memcpy(file, "\x93NUMPY\1\0\x76\0", 10);
-    int n = snprintf(file + 10, 118,
-                     "{'descr': '<f4', 'fortran_order': False, "
-                     "'shape': %s, }",
-                     shape);
-    file[10 + n] = ' ';
-    file[127] = '\n';
-    memcpy(file + 128, x, sizeof x);
-    command_file(name, file, sizeof file);
 }
 
 /* The members of a command's document, which scripts read. */
@@ -550,6 +548,30 @@ TEST(every_exit_code_says_what_happened)
     command_expect_of_peer(NULL, "tables --timeout 0.2", 6, "timed out after");
 }
 
+/* A file of this machine is no request. */
+TEST(what_is_wrong_with_a_file_is_said_of_the_file)
+{
+    command_file("cut.json", "{\"model_type\":", 14);
+    command_file("cut.safetensors", "\4\0\0\0\0\0\0\0{\"x\"", 12);
+    command_expect("model cut.json", 1,
+                   "'cut.json': failed to parse the JSON document: ");
+    command_expect("tables put t cut.json", 3,
+                   "failed to parse the JSON document: ");
+    command_expect("cat cut.safetensors", 1,
+                   "'cut.safetensors': failed to parse the JSON of the "
+                   "safetensors header");
+}
+
+TEST(https_to_a_plain_port_says_so)
+{
+    char arguments[256];
+    if (strncmp(command_server.url, "http:", 5) != 0)
+        return; /* ROPED_TEST_TLS */
+    snprintf(arguments, sizeof arguments, "status --url https%s",
+             command_server.url + 4);
+    command_expect(arguments, 4, "speaks plain HTTP: begin with http://");
+}
+
 TEST(an_answer_that_cannot_be_written_is_a_failure)
 {
     static const char *const commands[] = {
@@ -565,107 +587,6 @@ TEST(an_answer_that_cannot_be_written_is_a_failure)
         snprintf(arguments, sizeof arguments, "%s 2>&1 >&- #", commands[i]);
         command_expect(arguments, 1, "cannot write standard output");
     }
-}
-
-TEST(npy_goes_in_and_comes_out)
-{
-    write_npy("x.npy", "(1, 4)", 3);
-    write_npy("weight.npy", "(4,)", 5);
-    write_npy("odd.npy", "(1, 4)", 2);
-    command_expect("cat x.npy", 0, "\nx     F32    [1,4]  [3,3,3,3]");
-    command_expect("run rmsnorm x.npy weight.npy --eps 0 -o y.npy", 0,
-                   " [5,5,5,5]");
-    command_expect("cat y.npy", 0, "\ny     F32    [1,4]  [5,5,5,5]");
-    command_expect("cat - < y.npy", 0, " [5,5,5,5]");
-    command_expect(
-        "run rmsnorm x=odd.npy weight.npy --eps=0 -o y=out.npy -o out", 0,
-        " [5,5,5,5]");
-    command_expect("cat out.npy", 0, "[1,4]  [5,5,5,5]");
-    command_expect("cat out", 0, "\ny     F32    [1,4]");
-    command_expect("run rmsnorm odd.npy", 1,
-                   "NAME=FILE.npy says which input it is");
-    command_expect("run rmsnorm x.npy x=odd.npy", 1, "'x'");
-    command_expect("run rmsnorm x.npy weight=x.npy", 1, "tensor 'weight'");
-    command_expect(
-        "run add_rmsnorm x.npy residual=odd.npy -o out.npy", 1,
-        "2 outputs, and .npy has one: say which with -o NAME=out.npy");
-    command_expect("regions put w weight.npy", 0, "\nshape   [4]\n");
-    command_expect("regions get w out.npy", 0, "file   out.npy\n");
-    command_expect("cat out.npy", 0, "\nout   F32    [4]");
-    command_expect("regions zeros raw --bytes 40", 0, "\nbytes   40\n");
-    command_expect("regions get raw out.npy", 1, "the region is plain bytes");
-    command_expect("regions zeros narrow --dtype BF16 --shape 4", 0, "BF16");
-    command_expect("regions get narrow out.npy", 1,
-                   "tensor 'narrow' is BF16, and numpy has no such type");
-    command_expect("regions get narrow out.npz", 1,
-                   "cannot write 'out.npz': tensor 'narrow' is BF16");
-    command_expect("regions delete w", 0, "");
-    command_expect("regions delete raw", 0, "");
-    command_expect("regions delete narrow", 0, "");
-}
-
-TEST(npz_goes_in_and_comes_out)
-{
-    write_npy("x.npy", "(1, 4)", 3);
-    write_npy("weight.npy", "(4,)", 5);
-    command_expect(
-        "run add_rmsnorm x.npy residual=x.npy weight.npy --eps 0 -o out.npz", 0,
-        " [5,5,5,5]");
-    command_expect("cat out.npz", 0, "\nresidual  F32    [1,4]  [6,6,6,6]\n");
-    command_expect("run rmsnorm out.npz", 1,
-                   "'out.npz': unknown tensor 'y': rmsnorm takes x");
-    command_expect("run add_rmsnorm x.npy residual=x.npy -o residual=x.npz", 0,
-                   "[6,");
-    command_expect("run rmsnorm x=x.npz --eps 0", 0, " [1,1,1,1]");
-    command_expect("run rmsnorm x=out.npz", 1, "2 tensors, expected one, 'x'");
-    command_expect("regions put w x.npz", 0, "\nshape   [1,4]\n");
-    command_expect("regions put w out.npz", 1,
-                   "'out.npz': 2 tensors, expected one");
-    command_expect("regions get w x.npz", 0, "file   x.npz");
-    command_expect("cat x.npz", 0, "\nw     F32    [1,4]  [6,6,6,6]\n");
-    command_expect("regions delete w", 0, "");
-    command_file("x.npz", "x.npy", 5);
-    command_expect(
-        "cat x.npz", 1,
-        "'x.npz': begins with '78 2e 6e 70 79', expected '50 4b 03 04'");
-    command_file("x.npy", "\x80PNG", 4);
-    command_expect("cat x.npy", 1,
-                   "'x.npy': begins with '80 50 4e 47', expected '93");
-}
-
-TEST(bits_are_written_where_they_are_asked_for)
-{
-    int64_t dims[2] = {1, 4};
-    uint16_t x[4] = {0x3f80, 0x3f80, 0x3f80, 0x3f80};
-    size_t bytes;
-    struct tensor_file file = {0};
-    file_add(&file, "x", ROPED_BF16, 2, dims, x);
-    unsigned char *body = file_write(&file, &bytes);
-    command_file("x.safetensors", body, bytes);
-    free(body);
-    command_expect("run rmsnorm x.safetensors --eps 0 -o out.npy", 1,
-                   "tensor 'y' is BF16, and numpy has no such type: write a "
-                   "safetensors file, or its bits with --bf16 u16");
-    command_expect("run rmsnorm x.safetensors --eps 0 --bf16 u16 -o out.npy", 0,
-                   "\n  y     U16    [1,4]  [16256,16256,16256,16256]");
-    command_expect("cat out.npy", 0, "\nout   U16    [1,4]  [16256,");
-    command_expect("run rmsnorm x=out.npy --eps 0", 1,
-                   "tensor 'x': U16, expected F32");
-    command_expect("run rmsnorm x=out.npy --eps 0 --dtype.x BF16", 0,
-                   "\n  y     BF16   [1,4]  [1,1,1,1]");
-    command_expect("verify rmsnorm x=out.npy --dtype.x=BF16", 0, "within  yes");
-    command_expect("run rmsnorm x=out.npy --dtype.x F8_E4M3", 1,
-                   "tensor 'x' is U16, expected U8, the bits of F8_E4M3");
-    command_expect("run rmsnorm x=out.npy --dtype.x F32", 1,
-                   "--dtype.x is F32, expected BF16, F8_E4M3 or F8_E5M2");
-    command_expect("run rmsnorm x=out.npy --dtype.x", 2,
-                   "parameter 'dtype.x' has no value");
-    command_expect("regions zeros raw --bytes 8", 0, "8");
-    command_expect("run rmsnorm --from.x raw --dtype.x BF16 --shape.x 1,4", 0,
-                   "\n  y     BF16   [1,4]  [0,0,0,0]"); /* the region's */
-    command_expect("regions delete raw", 0, "");
-    command_expect("run rmsnorm x.safetensors --bf16 u8", 2,
-                   "'u8', expected u16");
 }
 
 int main(void)

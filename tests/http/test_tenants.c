@@ -246,6 +246,55 @@ TEST(what_a_token_has_outlives_it)
     stop();
 }
 
+/* Waits for the next line of the log that says so. */
+static void reload(const struct key *now, size_t n, const char *part)
+{
+    keys_write(now, n);
+    kill(server.pid, SIGHUP);
+    expect_log(&server, part);
+}
+
+static void write_program(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+    CHECK(file && fputs(text, file) >= 0 && fclose(file) == 0);
+}
+
+/* As at a start; and who has something to do with them already is left be. */
+TEST(a_new_name_gets_the_programs_of_the_folder)
+{
+    static const char norm[] =
+        "{\"inputs\": [\"x\"], \"steps\": [{\"op\": \"rmsnorm\", \"in\": "
+        "{\"x\": \"x\"}, \"out\": {\"y\": \"h\"}}], \"outputs\": [\"h\"]}";
+    char folder[] = "/tmp/roped_programs_XXXXXX", path[64];
+    const char *flags[] = {"--bearer_token_file", keys_file(), "--programs",
+                           folder, NULL};
+    CHECK(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/norm.json", folder);
+    write_program(path, norm);
+    keys_write(keys, 2);
+    server_start(&server, flags);
+    expect_as("alice", "GET", "/v1/programs/norm", 200, norm);
+    expect_as("alice", "DELETE", "/v1/programs/norm", 200, "{}");
+    reload(keys, 3, "event=token tokens=3");
+    expect_as("carol", "GET", "/v1/programs/norm", 200, norm);
+    expect_as("alice", "GET", "/v1/programs/norm", 404, "norm");
+    write_program(path, "{\"steps\": []}");
+    reload(keys, 4, "event=reload error=\"programs: ");
+    expect_as("root", "GET", "/v1/programs/norm", 401, "wrong");
+    expect_as("carol", "GET", "/v1/programs/norm", 200, norm);
+    write_program(path, norm);
+    reload(keys, 4, "event=token tokens=4");
+    expect_as("root", "GET", "/v1/programs/norm", 200, norm);
+    write_program(keys_file(), "secret-of-somebody-without-a-name\n");
+    kill(server.pid, SIGHUP);
+    expect_log(&server, "event=token tokens=1");
+    expect_as("somebody-without-a-name", "GET", "/v1/programs/norm", 200, norm);
+    stop();
+    unlink(path);
+    rmdir(folder);
+}
+
 /* ------------------------------------------------------------------ quotas */
 
 TEST(quotas_hold)
@@ -266,7 +315,7 @@ TEST(quotas_hold)
         "region 'b': 'carol' has 2 regions, tables and programs, expected "
         "fewer than the quota, 2");
     expect_code(
-        ask_as(&server, "carol", "PUT", "/v1/tables/u", "{}"), 503,
+        ask_as(&server, "carol", "PUT", "/v1/tables/u", "{\"theta\":1}"), 503,
         "table 'u': 'carol' has 2 regions, tables and programs, expected "
         "fewer than the quota, 2",
         "u");

@@ -95,6 +95,17 @@ def test_safetensors(address, rng, algorithm, n_rows):
     assert_close(safetensors.numpy.load(response.content)["y"], rmsnorm(x))
 
 
+def test_gzip_of_several_members(address):
+    """As pigz and bgzip write it, and who appends one file to another."""
+    body = safetensors.numpy.save({"x": np.ones((4, 64), np.float32)})
+    members = b"".join(gzip.compress(body[at : at + 100]) for at in range(0, len(body), 100))
+    response = requests.post(f"http://{address}/v1/rmsnorm", data=members, headers={"Content-Encoding": "gzip"})
+    assert response.status_code == 200, response.text
+    bomb = gzip.compress(bytes(1 << 20)) * 100
+    response = requests.post(f"http://{address}/v1/rmsnorm", data=bomb, headers={"Content-Encoding": "gzip"})
+    assert response.status_code == 413
+
+
 @pytest.mark.parametrize("algorithm", ["gzip", "deflate"])
 def test_a_bomb_is_refused(address, algorithm):
     body = ALGORITHMS[algorithm](safetensors.numpy.save({"x": np.zeros((65, 1 << 18), np.float32)}))
@@ -112,6 +123,7 @@ def test_a_bomb_is_refused(address, algorithm):
         (b"plain text", "is not"),
         (gzip.compress(b"{}")[:-4], "ends"),
         (gzip.compress(b"{}") + b"x", "follows"),
+        (gzip.compress(b"{}") + gzip.compress(b"{}")[:-4], "ends"),
         (b"", "ends"),
     ],
 )

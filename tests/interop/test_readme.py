@@ -76,6 +76,17 @@ def test_every_block_says_what_it_holds():
     assert [str(block) for block in BLOCKS if block.language not in (*EXAMPLES, *SHOWN)] == []
 
 
+def test_pages_say_where_packages_come_from():
+    """Before the first example that needs one: numpy is no part of Python, and pip does not install everywhere."""
+    unsaid = []
+    for block in BLOCKS:
+        lines = (ROOT / block.page).read_text().splitlines()[: block.line]
+        needs = re.search(r"\b(import|from) (numpy|safetensors|tritonclient|requests|ml_dtypes)\b", block.text)
+        if needs and block.is_run and not re.search("pip install|Python for the examples", "\n".join(lines)):
+            unsaid.append(str(block))
+    assert unsaid == []
+
+
 def is_command(text):
     word = text.split()[0] if text.split() else ""
     return word != "" and bool(shutil.which(word) or (ROOT / word).is_file() or (BUILD / "bin" / word).is_file())

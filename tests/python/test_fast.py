@@ -296,6 +296,18 @@ def test_no_call_leaks():
     assert references() == counts
 
 
+def test_places_that_overlap_are_refused(python_refused):
+    memory = torch.randn(5 * 64)
+    x, behind, apart = memory[: 4 * 64].view(4, 64), memory[64:].view(4, 64), torch.empty(4, 64)
+    for _ in range(2):
+        ops.rmsnorm(x, out=apart)
+    python_refused()
+    with pytest.raises(roped.Error, match="output 'y': its memory overlaps that of input 'x', expected a place of its own"):
+        ops.rmsnorm(x, out=behind)
+    ops.rmsnorm(x, out=x)
+    assert torch.equal(x, apart)
+
+
 def test_threads_that_make_forms_go():
     """More forms than are kept, by several threads: no work is freed under a call of it."""
 

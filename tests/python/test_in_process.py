@@ -65,6 +65,34 @@ def test_places(x):
         ops.rmsnorm(x, out=np.empty((4, 128), np.float32)[:, ::2])
 
 
+def test_places_that_overlap_are_refused(rng):
+    """Each twice: what is prepared asks again. An output may be in the very place of its input, or beside it in its rows."""
+    memory = rng.standard_normal(5 * 64, np.float32)
+    x, behind = memory[: 4 * 64].reshape(4, 64), memory[64:].reshape(4, 64)
+    before, want = memory.copy(), ops.rmsnorm(x)
+    for _ in range(2):
+        with pytest.raises(roped.Error, match="output 'y': its memory overlaps that of input 'x', expected a place of") as caught:
+            ops.rmsnorm(x, out=behind)
+        assert caught.value.code == "invalid"
+    with pytest.raises(roped.Error, match="overlaps that of input 'weight'"):
+        ops.rmsnorm(want, behind[3], out=behind)
+    with pytest.raises(roped.Error, match="output 'residual': its memory overlaps that of output 'y'"):
+        ops.add_rmsnorm(want, want, out={"y": behind, "residual": x})
+    with pytest.raises(roped.Error, match="its memory overlaps that of input 'gate'"):  # not in the place of gate
+        ops.act_and_mul(gate=x, up=want, out=x)
+    np.testing.assert_array_equal(memory, before)
+    rows = rng.standard_normal((4, 3, 64), np.float32)
+    q, k = rows[:, :1], rows[:, 1:2]
+    turned = ops.rope(q.copy(), k.copy(), offset=3)
+    ops.rope(q, k, offset=3, out={"q": q, "k": k})
+    np.testing.assert_array_equal(q, turned.q)
+    np.testing.assert_array_equal(k, turned.k)
+    with pytest.raises(roped.Error, match="output 'q': its memory overlaps that of input 'k'"):
+        ops.rope(q, k, offset=3, out={"q": k, "k": q})
+    ops.rmsnorm(x, out=x)
+    np.testing.assert_array_equal(x, want)
+
+
 def test_what_is_read_only_is_not_written(x, tmp_path):
     """What a call wrote there once it would write again, so each is asked twice; a file's would be a SIGSEGV."""
     k = x.reshape(4, 1, 64)

@@ -323,5 +323,25 @@ def test_no_operator_is_left_out():
     assert all(f"test_{name}" in globals() for name in OPERATORS)
 
 
+def test_numbers_of_numpy_are_numbers(call, rng):
+    """And flags are flags, however they are said."""
+    x = rng.standard_normal((4, 64), np.float32)
+    for value in [np.float16(0.5), np.float32(0.5), np.float64(0.5)]:
+        np.testing.assert_array_equal(call("rmsnorm", {"x": x}, eps=value)["y"], call("rmsnorm", {"x": x}, eps=0.5)["y"])
+    for value in [np.int8(2), np.uint16(2), np.int64(2)]:
+        want = call("rmsnorm", {"x": x}, heads=2, eps=0.25)["y"]
+        np.testing.assert_array_equal(call("rmsnorm", {"x": x}, heads=value, eps=0.25)["y"], want)
+    for i, value in enumerate([np.bool_(True), np.int32(1), 1, "true", True]):  # of another eps: prepared anew
+        eps = 0.125 + i
+        made = call("rmsnorm_quantize", {"x": x}, dynamic=value, eps=eps)
+        np.testing.assert_array_equal(made["scales"], call("rmsnorm_quantize", {"x": x}, dynamic=True, eps=eps)["scales"])
+    made = call("rmsnorm_quantize", {"x": x}, dynamic=np.bool_(False), eps=16.0)
+    assert "scales" not in made
+    k = x.reshape(4, 1, 64)
+    want = call("rope_quantize", {"q_rope": k, "k_rope": k}, scale_q=2.0)["q_rope"]
+    found = call("rope_quantize", {"q_rope": k, "k_rope": k}, scale_q=np.float32(2), offset=np.int64(0))["q_rope"]
+    np.testing.assert_array_equal(found.view(np.uint8), want.view(np.uint8))
+
+
 def test_empty_tensors(call):
     assert call("rmsnorm", {"x": np.zeros((0, 8), np.float32)})["y"].shape == (0, 8)

@@ -41,6 +41,22 @@ def test_a_program_gives_the_bits_of_calls(client, rng):
         client.program("norms")
 
 
+def test_numbers_of_numpy_are_those_of_documents(client, rng):
+    x = rng.standard_normal((3, 64), dtype=np.float32)
+    recorder = client.record()
+    eps, dynamic = recorder.parameter("eps", np.float32(0.5)), recorder.parameter("dynamic", np.bool_(True))
+    h = recorder.rmsnorm(recorder.input("x", "F32", (np.int64(3), 64)), eps=eps, heads=np.int64(2))
+    recorder.output(**recorder.rmsnorm_quantize(h, eps=np.float32(0.25), dynamic=dynamic)._asdict())
+    program = client.program("numbers", recorder.document)
+    want = client.rmsnorm_quantize(client.rmsnorm(x, eps=0.5, heads=2), eps=0.25, dynamic=True)
+    for made in [program(x=x), program(x=x, eps=np.float64(0.5), dynamic=np.bool_(True))]:
+        np.testing.assert_array_equal(made["scales"], want.scales)
+    program.delete()
+    table = {"theta": np.float32(1e4), "rotary_dim": np.int64(64), "truncate": np.bool_(False), "mrope_section": np.array([16, 8, 8])}
+    assert client.put_table("numbers", table)["tables"][0]["mrope_section"] == [16, 8, 8]
+    client.delete_table("numbers")
+
+
 def test_steps_are_timed(client, rng):
     x, residual = rng.standard_normal((2, 3, 64), dtype=np.float32)
     program = client.program("norms", NORMS)

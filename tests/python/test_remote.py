@@ -196,6 +196,12 @@ def test_tls(tmp_path, x):
         stop(process)
 
 
+def test_https_to_a_plain_port_says_so(server, x):
+    for _ in range(5):
+        with pytest.raises(roped.Error, match="^https://127.* speaks plain HTTP: begin with http://$"):
+            roped.Client(server.replace("http:", "https:")).rmsnorm(x)
+
+
 class Busy(http.server.BaseHTTPRequestHandler):
     """Refuses twice, then answers, and closes the connection without a word."""
 

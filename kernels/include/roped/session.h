@@ -140,7 +140,9 @@ ROPED_API ROPED_MUST_CHECK enum roped_status
 roped_work_output_stride(struct roped_work *work, const char *name,
                          int64_t stride, struct roped_error *err);
 
-/* Enqueues a prepared work, all of whose outputs have a place; allowed while
+/* Enqueues a prepared work, all of whose outputs have a place: memory of its
+ * own, or, where the operator says so (in_place), the very memory of an input;
+ * ROPED_INVALID names what an output overlaps otherwise. Allowed while
  * the session's stream is captured into a graph. The CPU is done on return. */
 ROPED_API ROPED_MUST_CHECK enum roped_status
 roped_work_launch(struct roped_work *work, struct roped_error *err);

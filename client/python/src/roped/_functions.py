@@ -8,10 +8,20 @@ from collections.abc import Callable, Collection, Iterator
 from difflib import get_close_matches
 from typing import Any
 
+import numpy as np
+
 from roped._operators import OPERATORS
 
 # whose method it is, the operator, arguments by place, out=, arguments by name
 Call = Callable[[Any, "Operator", tuple[Any, ...], Any, dict[str, Any]], Any]
+
+
+_BOOLS = {"true": True, "false": False, "1": True, "0": False, 1: True, 0: False}  # as the daemon reads them
+
+
+def plain(value: Any) -> Any:
+    """What numpy calls a bool, an int or a float is one: as Python has it."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 class Operator:
@@ -49,13 +59,20 @@ class Operator:
                 raise TypeError(f"{self.name}() got tensor '{name}' twice")
             if name not in self.positional and name not in self.params and name not in more:
                 raise self._refusal(name, more)
+            if name not in self.positional:
+                value = plain(value)
             if value is not None:
                 is_tensor = name in self.tensors and not isinstance(value, int | float)
-                (tensors if is_tensor else params)[name] = value
+                (tensors if is_tensor else params)[name] = value if is_tensor else self._read(name, value)
         for name in self.required:
             if name not in tensors:
                 raise TypeError(f"{self.name}() misses tensor '{name}'")
         return tensors, params
+
+    def _read(self, name: str, value: Any) -> Any:
+        """A flag as a bool, because some outputs are there if it is set; what is none is refused with the call."""
+        is_flag = self.params.get(name, {}).get("kind") == "bool" and isinstance(value, int | str)
+        return _BOOLS.get(value, value) if is_flag else value
 
     def _refusal(self, name: str, more: Collection[str]) -> TypeError:
         near = get_close_matches(name, [*self.positional, *self.params, *more], 1)
@@ -111,6 +128,7 @@ def methods(call: Call, angle_parameters: list[str]) -> Iterator[tuple[str, Call
 
 def text_of(value: Any) -> str:
     """A parameter as a query string has it."""
+    value = plain(value)
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list | tuple):

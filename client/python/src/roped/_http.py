@@ -63,6 +63,17 @@ def _connected(host: str, port: int, left: Callable[[], float]) -> socket.socket
     raise refusal
 
 
+def _secured(sock: socket.socket, context: ssl.SSLContext, host: str) -> socket.socket:
+    """TLS over a connection. An alert comes from a server that speaks it; another failure may mean that it does not."""
+    try:
+        return context.wrap_socket(sock, server_hostname=host)
+    except (ssl.SSLError, ConnectionResetError) as error:
+        if isinstance(error, ssl.SSLCertVerificationError) or "alert" in str(error).lower():
+            raise
+        plain = "a daemon without tls_cert_file speaks plain HTTP: begin with http://"
+        raise OSError(f"no TLS began there ({error}); {plain}") from error
+
+
 class _Connection:
     """One exchange at a time, before its deadline. A small request is one packet,
     because its head and body are sent with one system call."""
@@ -76,7 +87,7 @@ class _Connection:
             self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if context:
                 self._set_timeout()
-                self.sock = context.wrap_socket(self.sock, server_hostname=host)
+                self.sock = _secured(self.sock, context, host)
         except BaseException:
             self.sock.close()
             raise

@@ -218,13 +218,18 @@ class _Prepared:
         return [found[i] for i in self.returned]
 
 
+def _check_parameters(params: dict[str, Any]) -> None:
+    """The value of an array is no part of a form."""
+    for name, value in params.items():
+        if not isinstance(value, int | float | str | list | tuple):
+            raise TypeError(f"parameter '{name}': {type(value).__name__}, expected a number or text")
+
+
 def _check_inputs(library: Any, tensors: dict[str, Any], params: dict[str, Any]) -> None:
     devices = {library.device(tensor) for tensor in tensors.values()}
     if len(devices) > 1:
         raise ValueError(f"tensors are on different devices: {', '.join(sorted(map(str, devices)))}")
-    for name, value in params.items():  # the value of an array is no part of a form
-        if not isinstance(value, int | float | str | list | tuple | np.generic):
-            raise TypeError(f"parameter '{name}': {type(value).__name__}, expected a number or text")
+    _check_parameters(params)
 
 
 def _check_places(library: Any, places: dict[str, Any], made: dict[str, Kind], like: Any) -> None:
@@ -399,6 +404,7 @@ def _packed(library: Any, title: str, arrays: dict[str, Any], written: list[str]
 
 def run(op: Operator, tensors: dict[str, Any], places: dict[str, Any], params: dict[str, Any]) -> list[Any]:
     """The outputs in order, into places where these are given."""
+    _check_parameters(params)
     library = library_of(as_array(_first(op, tensors), op.tensors[0]))
     arrays, places = _arrays(library, "tensor", tensors), _arrays(library, "output", places)
     dims = _token_dims(op, arrays, params)

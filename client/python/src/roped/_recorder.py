@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from roped._functions import Operator, methods
+from roped._functions import Operator, methods, plain
 
 
 class Value:
@@ -70,7 +70,7 @@ class Recorder:
         """A parameter of the program, to be given to steps. Without a default each run gives it."""
         if name in self._parameters:
             raise ValueError(f"parameter '{name}' is there already")
-        self._parameters[name] = default
+        self._parameters[name] = plain(default)
         return f"${name}"
 
     def output(self, **values: Value) -> None:

@@ -17,6 +17,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from roped._errors import Error
 from roped._http import Answer, Pool, refusal
 from roped._operators import VERSION
@@ -39,6 +41,13 @@ def urls_of(url: Any) -> list[str]:
     if twice:
         raise ValueError(f"url: '{twice[0]}' is there twice")
     return urls
+
+
+def _json_of(value: Any) -> Any:
+    """What json does not know: numpy's numbers, and its arrays, which are lists."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} in a document, expected what JSON has")
 
 
 def rank(name: str, url: str) -> int:
@@ -303,7 +312,7 @@ class Servers:
 
     def json(self, method: str, path: str, document: Any = None, *, is_kept: bool = False) -> Any:
         """The document that comes back, None where it is empty."""
-        body = [] if document is None else [json.dumps(document).encode()]
+        body = [] if document is None else [json.dumps(document, default=_json_of).encode()]
         data = self.request(method, path, body, is_kept=is_kept).body
         if len(data) > _MOST_DOCUMENT_BYTES:
             raise Error(f"{self.url}: the answer is a document of over {_MOST_DOCUMENT_BYTES} bytes")

@@ -65,6 +65,42 @@ TEST(rmsnorm_from_start_to_end)
     roped_work_free(work);
 }
 
+/* The very place of x is one; a row further is none, and neither is weight's.
+ */
+TEST(outputs_overlap_nothing)
+{
+    float x[4][4] = {{1, 2, 3, 4}, {2, 2, 2, 2}}, weight[4] = {1, 1, 1, 1};
+    const struct {
+        void *place;
+        const char *why; /* NULL: it is right */
+    } cases[] = {
+        {x[1], "output 'y': its memory overlaps that of input 'x', expected a "
+               "place of its own, or the very place of 'x'"},
+        {x[0] + 1, "overlaps that of input 'x'"},
+        {weight, "overlaps that of input 'weight'"},
+        {x[2], NULL},
+        {x[0], NULL},
+    };
+    int64_t shape[2] = {2, 4};
+    struct roped_work *work = new_work("rmsnorm");
+    CHECK_OK(roped_work_input(work, "x", "F32", 2, shape, x, &err), &err);
+    CHECK_OK(
+        roped_work_input(work, "weight", "F32", 1, shape + 1, weight, &err),
+        &err);
+    CHECK_OK(roped_work_prepare(work, &err), &err);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CHECK_OK(roped_work_output(work, "y", cases[i].place, &err), &err);
+        if (!cases[i].why) {
+            CHECK_OK(roped_work_launch(work, &err), &err);
+            continue;
+        }
+        CHECK_INT(roped_work_launch(work, &err), ROPED_INVALID);
+        CHECK_CONTAINS(err.text, cases[i].why);
+        CHECK_DOUBLE(x[0][0], 1, 0);
+    }
+    roped_work_free(work);
+}
+
 /* One head of two at these positions, rotated in place. */
 static enum roped_status rotate(struct roped_work *work, float *q, int64_t n,
                                 int64_t *positions)

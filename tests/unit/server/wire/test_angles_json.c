@@ -30,12 +30,12 @@ static void refuse(const char *json, const char *why)
         CHECK_CONTAINS(err.text, why);
 }
 
-TEST(an_empty_table_is_plain_rope)
+TEST(a_table_of_theta_alone_is_plain_rope)
 {
     struct angles_json_set sets[ANGLES_JSON_MAX_SETS];
     struct roped_error err;
     int n = 0;
-    CHECK_OK(read_table("{}", sets, &n, &err), &err);
+    CHECK_OK(read_table("{\"theta\":10000}", sets, &n, &err), &err);
     CHECK_INT(n, 1);
     CHECK_TEXT(sets[0].set.name, "t");
     CHECK_DOUBLE(sets[0].set.params.theta, 10000, 0);
@@ -137,7 +137,8 @@ TEST(factor_lists_are_kept)
 TEST(refuses_by_name)
 {
     refuse("[]", "a table is a JSON object");
-    refuse("{", "failed to parse the request JSON buffer");
+    refuse("{}", "a table of nothing, expected parameters such as 'theta'");
+    refuse("{", "failed to parse the JSON document: ");
     refuse("{\"thet\":1}",
            "unknown parameter 'thet' of a table; did you mean 'theta'?");
     refuse("{\"style\":\"half\"}", "parameter 'style': 'half', expected one");
@@ -208,14 +209,17 @@ TEST(names_are_bounded)
     int n;
     memset(name, 'n', sizeof name - 1);
     name[sizeof name - 1] = '\0';
-    CHECK_INT(angles_json_read(name, NULL, "{}", 2, sets, &n, &err),
-              ROPED_INVALID);
+    CHECK_INT(
+        angles_json_read(name, "neox", "{\"rows\":1}", 10, sets, &n, &err),
+        ROPED_INVALID);
     CHECK_CONTAINS(err.text, "found 64");
     CHECK_INT(n, 0);
-    CHECK_OK(angles_json_read(name + 1, NULL, "{}", 2, sets, &n, &err), &err);
+    CHECK_OK(
+        angles_json_read(name + 1, "neox", "{\"rows\":1}", 10, sets, &n, &err),
+        &err);
     CHECK_TEXT(sets[0].set.name, name + 1);
     angles_json_fini(&sets[0]);
-    CHECK_INT(angles_json_read("", NULL, "{}", 2, sets, &n, &err),
+    CHECK_INT(angles_json_read("", "neox", "{\"rows\":1}", 10, sets, &n, &err),
               ROPED_INVALID);
 }
 
@@ -242,7 +246,7 @@ TEST(writes_whose_it_is)
     struct roped_error err;
     struct buffer buffer;
     int n;
-    CHECK_OK(read_table("{}", sets, &n, &err), &err);
+    CHECK_OK(read_table("{\"theta\":10000}", sets, &n, &err), &err);
     buffer_init(&buffer);
     angles_json_write(&buffer, &sets[0].set, "alice", 0);
     CHECK_CONTAINS(buffer.text, "{\"name\":\"t\",\"tenant\":\"alice\",");
@@ -253,9 +257,10 @@ TEST(writes_whose_it_is)
 TEST(writes_what_is_not_default)
 {
     check_written(
-        "{}", "{\"name\":\"t\",\"theta\":10000,\"scaling\":\"none\","
-              "\"style\":\"neox\",\"head_dim\":0,\"rotary_dim\":0,\"rows\":0,"
-              "\"resident_bytes\":77}");
+        "{\"theta\":10000}",
+        "{\"name\":\"t\",\"theta\":10000,\"scaling\":\"none\","
+        "\"style\":\"neox\",\"head_dim\":0,\"rotary_dim\":0,\"rows\":0,"
+        "\"resident_bytes\":77}");
     check_written(
         "{\"theta\":0.1,\"scaling\":\"longrope\",\"max_position\":64,"
         "\"original_max_position\":16,\"longrope\":\"long\",\"truncate\":false,"

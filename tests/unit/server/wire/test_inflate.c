@@ -99,6 +99,39 @@ TEST(inflates_in_pieces_of_any_size)
     free(plain);
 }
 
+/* Appended to each other, cut in pieces anywhere; an empty one among them. */
+TEST(gzip_may_have_several_members)
+{
+    static const unsigned char text[] = "{\"inputs\":[]}", none[] = "";
+    size_t bytes, none_bytes;
+    unsigned char *member = compress_as(GZIP, text, 8, &bytes),
+                  *empty = compress_as(GZIP, none, 0, &none_bytes);
+    unsigned char *all = malloc(2 * bytes + none_bytes + 1);
+    memcpy(all, member, bytes);
+    memcpy(all + bytes, empty, none_bytes);
+    memcpy(all + bytes + none_bytes, member, bytes);
+    size_t n = 2 * bytes + none_bytes;
+    for (size_t piece = 1; piece <= n; piece++) {
+        char room[16];
+        struct sink sink = {(unsigned char *)room, 0, sizeof room};
+        struct roped_error err;
+        CHECK_OK(feed_all(all, n, piece, &sink, &err), &err);
+        CHECK_INT(sink.n, 16);
+        CHECK(memcmp(room, text, 8) == 0 && memcmp(room + 8, text, 8) == 0);
+    }
+    for (size_t cut = bytes + 1; cut < n; cut++)
+        if (cut != bytes + none_bytes) {
+            unsigned char room[16];
+            struct sink sink = {room, 0, sizeof room};
+            struct roped_error err;
+            CHECK_INT(feed_all(all, cut, 5, &sink, &err), ROPED_INVALID);
+            CHECK_CONTAINS(err.text, "ends before");
+        }
+    free(empty);
+    free(member);
+    free(all);
+}
+
 TEST(nothing_inflates_to_nothing)
 {
     struct sink sink = {NULL, 0, 0};
@@ -142,6 +175,8 @@ TEST(refuses_what_is_not_whole)
     packed = compress_as(ZLIB, text, sizeof text, &bytes);
     packed = realloc(packed, bytes + 1);
     packed[bytes] = 0;
+    refuse(packed, bytes + 1, "something follows");
+    packed[bytes] = 0x1f; /* zlib's format has one */
     refuse(packed, bytes + 1, "something follows");
     free(packed);
     refuse(dictionary, sizeof dictionary, "dictionary");

@@ -21,7 +21,7 @@ static void refuse(const char *text, const char *why)
     struct roped_error err = {0};
     const struct cJSON *tree;
     CHECK_INT(json_parse(text, strlen(text), &tree, &err), ROPED_INVALID);
-    CHECK_CONTAINS(err.text, "failed to parse the request JSON buffer: ");
+    CHECK_CONTAINS(err.text, "failed to parse the JSON document: ");
     CHECK_CONTAINS(err.text, why);
 }
 

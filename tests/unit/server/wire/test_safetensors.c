@@ -210,11 +210,14 @@ TEST(what_is_missing_makes_it_no_json)
         char start[sizeof json];
         memcpy(start, json, n);
         start[n] = '\0';
-        refuse(start, 8, "failed to parse the request JSON buffer: ");
+        refuse(start, 8,
+               "failed to parse the JSON of the safetensors header: ");
     }
-    refuse("{\"x\":}}", 0, "JSON buffer: invalid value at 5");
-    refuse("{\"__metadata__\":}}", 0, "JSON buffer: invalid value at 16");
-    refuse("{\"x\":{\"shape\":}}}", 0, "JSON buffer: invalid value at 14");
+    refuse("{\"x\":}}", 0, "safetensors header: invalid value at 5");
+    refuse("{\"__metadata__\":}}", 0,
+           "safetensors header: invalid value at 16");
+    refuse("{\"x\":{\"shape\":}}}", 0,
+           "safetensors header: invalid value at 14");
 }
 
 TEST(metadata_is_handed_on_whole)
