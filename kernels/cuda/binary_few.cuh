@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(kFewThreads, kColumns == 1 ? 4 : 3)
 // ------------------------------------------------------------------------------------ host
 
 // A thread adds no more terms than these: beyond them, packets cost less.
-constexpr int64_t kMostTerms = 16;
+constexpr int64_t kMostTerms = 32;
 // Of the columns around which a dim is kept: the part of a last block is small beside them.
 constexpr int64_t kLeastWidth = 8 * kFewThreads;
 

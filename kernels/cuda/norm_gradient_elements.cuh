@@ -12,7 +12,7 @@
 
 constexpr int kElementTurns = 4;         // vectors of a share: rows of up to 4,096
 constexpr int kMostElementShares = 128;  // of a block
-constexpr int64_t kMostElementRows = 16; // whose blocks each have a multiprocessor
+constexpr int64_t kMostElementRows = 24; // whose blocks each have a multiprocessor
 
 // ------------------------------------------------------------------------------------ elements
 
