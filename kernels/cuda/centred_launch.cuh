@@ -163,8 +163,9 @@ static enum roped_status launch_kind(const struct norm_args &args, struct roped_
         return launch_centred_vectors<K, 2, false>(args, vectors, queue, err);
     if (vectors <= 4096)
         return launch_centred_vectors<K, 4, false>(args, vectors, queue, err);
-    if constexpr (kMostHeldVectors < typename K::T >> 4096)
-        if (vectors <= kMostHeldVectors<typename K::T>)
+    constexpr int64_t kMost = kMostHeldVectors<typename K::T>;
+    if constexpr (kMost > 4096)
+        if (vectors <= kMost)
             return launch_centred_vectors<K, 8, false>(args, vectors, queue, err);
     return start(queue, centred_reread_kernel<K>, dim3(1024), args.n_rows, dim3(), args, err);
 }

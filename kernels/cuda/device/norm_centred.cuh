@@ -4,7 +4,8 @@
 //
 // where z is what norm.cuh normalises. Rows of up to eight vectors of 16 bytes for each of 1,024
 // threads are read once and kept in registers, whatever their width, address and weights are;
-// wider ones are read three times, from a cache after the first.
+// wider ones are read three times, from a cache after the first. Of addresses that 16 bytes do not
+// divide, a few rows have norm_centred_quarters.cuh, and many norm_centred_packets.cuh.
 //
 // Each warp finds the mean of what it holds, and sums the distances from that, and their squares,
 // before it meets the others: one barrier, and never E[z^2] - E[z]^2. Together they are the sums of

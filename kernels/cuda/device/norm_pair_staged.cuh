@@ -1,5 +1,6 @@
 // norm_pair_staged.cuh - the norms of norm_pair.cuh of rows that registers do not hold: too wide,
-// or of widths or at addresses that 16 bytes do not divide, or with weights of another type.
+// or of widths or at addresses that 16 bytes do not divide, or with weights of another type; but
+// many rows that lie beside each other have norm_packets.cuh.
 //
 // A row of x, and of the second tensor, waits in shared memory for its sum: the packets of 16 bytes
 // that cover it, all of them on their way at once, of which vectors are shifted into place. What

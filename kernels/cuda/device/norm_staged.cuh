@@ -1,7 +1,8 @@
 // norm_staged.cuh - the norm (norm.cuh) of rows that registers do not hold: too wide, or of widths
 // or at addresses that 16 bytes do not divide, or with weights that have no kernel of their own;
 // and of tensors whose rows are not equally far apart; and of sums of more than x + residual, where
-// they become codes or have more than 2,048 vectors.
+// they become codes or have more than 2,048 vectors. Many rows that lie beside each other have
+// norm_packets.cuh.
 //
 // A row waits in shared memory for its sum, each thread's vectors in a place of its own, so nobody
 // waits for another thread but for the sum. Where shared memory has no room, a row is read again.
