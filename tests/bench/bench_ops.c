@@ -4,18 +4,19 @@
  *
  *     bench_ops [--backend cpu|cuda] [--filter TEXT] [--json FILE]
  *               [--threads N] [--cpu-time] [--no-check] [--list]
- *               [--sizes] [--sweep [--sample N] [--seed N]]
+ *               [--sizes] [--sweep [--sample N] [--seed N]] [--rows FILE]
  *     bench_ops compare OLD.jsonl NEW.jsonl    see compare.h
  *
  * --list: what the rows are, in FILE, and nothing is measured.
  * --sizes: three operators from 16 KiB to 1 GiB, instead of model shapes.
  * --sweep: the shapes of sweep.h instead, or N of them, by the seed. Beside
  * PyTorch: sweep.py.
+ * --rows: those of a file (rows_file.h), for shapes of your own.
  * Buffers rotate past the last-level cache for large work. Every output is
  * compared with the CPU backend's in the same run.
  */
 #include "bench/compare.h"
-#include "bench/rows.h"
+#include "bench/rows_file.h"
 #include "bench/sweep.h"
 #include "bench/timing.h"
 #include "kernel/case.h"
@@ -29,7 +30,7 @@
 enum { MAX_SETS = 64 };
 
 struct options {
-    const char *backend, *filter;
+    const char *backend, *filter, *rows;
     FILE *json;
     int n_threads;
     uint64_t seed;
@@ -314,17 +315,6 @@ struct result {
     bool is_missed;
 };
 
-/* What a row is, as the first members of an object. */
-static void write_row(FILE *json, const struct bench_row *row)
-{
-    fprintf(json,
-            "{\"row\":\"%s\",\"op\":\"%s\",\"dtype\":\"%s\",\"sizes\":\"%s\","
-            "\"inputs\":\"%s\",\"params\":\"%s\",\"of\":%lld",
-            row->name, row->op, roped_dtype_name(row->dtype), row->sizes,
-            row->inputs ? row->inputs : "", row->params ? row->params : "",
-            (long long)row->of);
-}
-
 static struct result run_row(struct bench *bench, const struct bench_row *row,
                              const struct options *options)
 {
@@ -332,7 +322,7 @@ static struct result run_row(struct bench *bench, const struct bench_row *row,
     struct result result = {.share = 0};
     if (options->is_list) {
         if (options->json) {
-            write_row(options->json, row);
+            rows_file_write_row(options->json, row);
             fputs("}\n", options->json);
         }
         return result;
@@ -372,7 +362,7 @@ static struct result run_row(struct bench *bench, const struct bench_row *row,
     putchar('\n');
     fflush(stdout);
     if (options->json) {
-        write_row(options->json, row);
+        rows_file_write_row(options->json, row);
         fprintf(options->json,
                 ",\"backend\":\"%s\",\"us\":%.4f,\"copy_us\":%.4f,"
                 "\"share\":%.4f,\"goal\":%.2f,\"spread\":%.4f,"
@@ -506,12 +496,27 @@ static int run_sweep(struct bench *bench, const struct options *options)
     return run.n_missed;
 }
 
+static void run_row_of_file(void *context, const struct bench_row *row)
+{
+    struct sweep_run *run = context;
+    if (is_wanted(run->options, row->name))
+        run->n_missed += run_row(run->bench, row, run->options).is_missed;
+}
+
+static int run_file(struct bench *bench, const struct options *options)
+{
+    struct sweep_run run = {.bench = bench, .options = options};
+    if (!rows_file_read(options->rows, run_row_of_file, &run, stderr))
+        exit(EXIT_FAILURE);
+    return run.n_missed;
+}
+
 static void usage(void)
 {
     fprintf(stderr, "usage: bench_ops [--backend cpu|cuda] [--filter TEXT] "
                     "[--json FILE] [--threads N] [--cpu-time] "
                     "[--no-check] [--list] [--sizes] "
-                    "[--sweep [--sample N] [--seed N]]\n"
+                    "[--sweep [--sample N] [--seed N]] [--rows FILE]\n"
                     "       bench_ops compare OLD.jsonl NEW.jsonl\n");
     exit(2);
 }
@@ -547,6 +552,8 @@ static struct options read_options(int argc, char **argv)
             options.backend = value;
         else if (strcmp(argv[i - 1], "--filter") == 0)
             options.filter = value;
+        else if (strcmp(argv[i - 1], "--rows") == 0)
+            options.rows = value;
         else if (strcmp(argv[i - 1], "--threads") == 0)
             options.n_threads = (int)strtol(value, NULL, 10);
         else if (strcmp(argv[i - 1], "--seed") == 0)
@@ -576,7 +583,8 @@ int main(int argc, char **argv)
     if (!options.is_list)
         printf("%-42s %12s %11s %12s  %5s  goal\n", "row", "operator", "copy",
                "rate", "share");
-    int n_missed = options.is_sizes   ? run_sizes(&bench, &options)
+    int n_missed = options.rows       ? run_file(&bench, &options)
+                   : options.is_sizes ? run_sizes(&bench, &options)
                    : options.is_sweep ? run_sweep(&bench, &options)
                                       : run_rows(&bench, &options);
     if (!options.is_list)
