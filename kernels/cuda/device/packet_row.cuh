@@ -49,7 +49,6 @@ template <typename K, bool kSumsBoth>
 struct packet_row {
     using T = typename K::T;
     static constexpr int kVec = K::kVec, kSize = (int)sizeof(T);
-    static constexpr int kShares = 2; // of the sum, for each thread at most
     static constexpr bool kIsWhole = false, kMayBranch = true; // the last vector may be cut
     static constexpr int kBatch = 4; // packets of a tensor that are loaded at once
     static constexpr bool kNeedsLater = K::kAdds && !kSumsBoth;
