@@ -62,28 +62,25 @@ static enum roped_status read_address(struct listener *listener,
 static enum roped_status fail_to_listen(const struct listener *listener,
                                         struct roped_error *err)
 {
-    const char *reason = strerror(errno), *place = listener->text,
-               *key = listener->setting;
-    if (errno == EADDRINUSE && listener_is_local(listener))
-        return roped_fail(err, ROPED_INVALID,
-                          "cannot listen on %s: %s; if that is a socket, a "
-                          "daemon answers there: stop it, or choose another "
-                          "path with --%s unix:/path",
-                          place, reason, key);
-    if (errno == EADDRINUSE)
-        return roped_fail(err, ROPED_INVALID,
-                          "cannot listen on %s: %s; 'ss -ltnp' shows which "
-                          "program has the port: stop it, or choose another "
-                          "with --%s address:port (port 0 picks one)",
-                          place, reason, key);
-    if (errno == EADDRNOTAVAIL)
-        return roped_fail(err, ROPED_INVALID,
-                          "cannot listen on %s: %s; 'ip address' shows those "
-                          "of this machine: choose one with --%s, or [::] for "
-                          "all",
-                          place, reason, key);
-    return roped_fail(err, ROPED_INVALID, "cannot listen on %s: %s", place,
-                      reason);
+    const char *reason = strerror(errno), *place = listener->text;
+    const char *advice = NULL, *value = NULL; /* with the setting between */
+    if (errno == EADDRINUSE && listener_is_local(listener)) {
+        advice = "if that is a socket, a daemon answers there: stop it, or "
+                 "choose another path with";
+        value = " unix:/path";
+    } else if (errno == EADDRINUSE) {
+        advice = "'ss -ltnp' shows which program has the port: stop it, or "
+                 "choose another with";
+        value = " address:port (port 0 picks one)";
+    } else if (errno == EADDRNOTAVAIL) {
+        advice = "'ip address' shows those of this machine: choose one with";
+        value = ", or [::] for all";
+    }
+    if (!advice)
+        return roped_fail(err, ROPED_INVALID, "cannot listen on %s: %s", place,
+                          reason);
+    return roped_fail(err, ROPED_INVALID, "cannot listen on %s: %s; %s --%s%s",
+                      place, reason, advice, listener->setting, value);
 }
 
 /* ------------------------------------------------------------ Unix sockets */
