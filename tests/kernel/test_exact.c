@@ -307,6 +307,109 @@ TEST(rows_of_almost_no_deviation_are_infinite)
     }
 }
 
+/* A row of such values and its gradient: of the first kind some values are 0,
+ * of the second the gradient has the sign of x, of the third one sign. */
+static void fill_tiny_row(const struct roped_tensor *x,
+                          const struct roped_tensor *grad_y, int64_t row,
+                          int kind)
+{
+    const int64_t n = x->dims[1];
+    for (int64_t i = 0; i < n; i++) {
+        const double sign = i % 2 ? -1 : 1;
+        const bool is_zero = kind == 0 && i >= n - 2 + n % 2;
+        values_set(x, row * n + i, is_zero ? 0 : sign * 0x1p-133);
+        values_set(grad_y, row * n + i, kind == 1 ? sign : 1);
+    }
+}
+
+/* What is subtracted from grad_y is Inf where all terms of its sum are, and
+ * where one of them is NaN, or they have both signs, it is NaN. */
+static void expect_tiny_row(const struct roped_call *call, int64_t row,
+                            int kind)
+{
+    const struct roped_tensor *to = &call->out[0];
+    const int64_t n = to->data ? to->dims[1] : 0;
+    for (int64_t i = 0; i < n; i++) {
+        const double found = reference_value(to, row * n + i);
+        const double expected = i % 2 ? INFINITY : -INFINITY;
+        if (kind == 1 ? found == expected : isnan(found))
+            continue;
+        CHECK_FAIL("%s %s [%lld, %lld]: row %lld, kind %d, element %lld is %g",
+                   call->op->name, roped_dtype_name(to->dtype),
+                   (long long)to->dims[0], (long long)n, (long long)row, kind,
+                   (long long)i, found);
+        return;
+    }
+}
+
+/* grad_weight: a sum of what is Inf in every row, and NaN in some. */
+static void expect_tiny_sums(const struct roped_call *call,
+                             const struct roped_tensor *x,
+                             const struct roped_tensor *grad_y)
+{
+    const struct roped_tensor *to = &call->out[1];
+    const int64_t n = to->data ? to->dims[0] : 0;
+    for (int64_t i = 0; i < n; i++) {
+        const double found = reference_value(to, i);
+        double expected = 0;
+        for (int64_t row = 0; row < x->dims[0]; row++)
+            expected += reference_value(grad_y, row * n + i) *
+                        (reference_value(x, row * n + i) * INFINITY);
+        if (isnan(expected) ? isnan(found) : found == expected)
+            continue;
+        CHECK_FAIL("%s %s [%lld, %lld]: grad_weight %lld is %g, expected %g",
+                   call->op->name, roped_dtype_name(x->dtype),
+                   (long long)x->dims[0], (long long)n, (long long)i, found,
+                   expected);
+        return;
+    }
+}
+
+TEST(gradients_of_rows_of_almost_no_deviation)
+{
+    static const enum roped_dtype types[] = {ROPED_F32, ROPED_BF16};
+    struct random_source source = {53};
+    for (int i = 0; i < check_cases(400); i++) {
+        static struct roped_call call;
+        struct roped_error err = {.text = ""};
+        const enum roped_dtype type = types[random_int(&source, 0, 1)];
+        const struct runner_options options = {.misalign_elements =
+                                                   random_once_in(&source, 2)};
+        const int one_kind = (int)random_int(&source, 0, 3);
+        int64_t dims[] = {random_int(&source, 1, 6),
+                          2 + random_magnitude(&source, 15)};
+        if (random_once_in(&source, 8))
+            dims[0] += 1000000 / dims[1];
+        if (!check_takes_case())
+            continue;
+        struct roped_tensor x = {type, 2, {dims[0], dims[1]}, NULL}, grad_y = x;
+        struct roped_tensor weight = {type, 1, {dims[1]}, NULL};
+        x.data = runner_alloc((size_t)roped_tensor_bytes(&x));
+        grad_y.data = runner_alloc((size_t)roped_tensor_bytes(&x));
+        weight.data = runner_alloc((size_t)roped_tensor_bytes(&weight));
+        for (int64_t row = 0; row < dims[0]; row++)
+            fill_tiny_row(&x, &grad_y, row,
+                          one_kind < 3 ? one_kind : (int)(row % 3));
+        for (int64_t j = 0; j < dims[1]; j++)
+            values_set(&weight, j, 1);
+        roped_call_init(&call, roped_op_find(i % 2 ? "rmsnorm_backward"
+                                                   : "layer_norm_backward"));
+        case_param(&call, "eps", "0");
+        case_bind(&call, "x", &x);
+        case_bind(&call, "grad_y", &grad_y);
+        case_bind(&call, "weight", &weight);
+        CHECK_OK(roped_call_resolve(&call, &err), &err);
+        CHECK_OK(runner_run(&runner, &call, &options, &err), &err);
+        for (int64_t row = 0; row < dims[0] && !check_failures; row++)
+            expect_tiny_row(&call, row,
+                            one_kind < 3 ? one_kind : (int)(row % 3));
+        if (!check_failures)
+            expect_tiny_sums(&call, &x, &grad_y);
+        runner_free_outputs(&call);
+        case_free(&call);
+    }
+}
+
 /* ---------------------------------------------------------------- quantize */
 
 /* The table of kernels/README.md, "Codes and scales". */

@@ -310,7 +310,8 @@ __device__ __forceinline__ bool is_orthogonal(const row_in_memory<C> &row, float
         return !__syncthreads_or(has_product);
 }
 
-// Of grad_y * w times n: where the sum of one is Inf, what was summed about another mean is NaN.
+// Of grad_y * w times n. Where the sum of one is Inf, what was summed about another mean is NaN;
+// and where s is Inf as a float, n is Inf or NaN, of which the sums before know nothing.
 template <typename C>
 __device__ __forceinline__ double share_of_dot(const row_in_memory<C> &row, const row_factors &of)
 {
@@ -341,12 +342,10 @@ __device__ __forceinline__ row_factors settle(const row_in_memory<C> row,
     const auto exact = sums_of<C, double>(row.args, row, shared, parity, mean);
     bool is_good;
     row_factors again = factors_of(row.args, mean, exact, is_good);
-    if constexpr (C::kCentres) {
-        const double dot =
-            sum_of_row<C, double>(row, shared, shared.of_x(0.0, parity),
-                                  [&](const auto &part) { return share_of_dot<C>(part, again); });
-        again.k = (float)(dot / (double)row.args.hidden);
-    }
+    const double dot =
+        sum_of_row<C, double>(row, shared, shared.of_x(0.0, parity),
+                              [&](const auto &part) { return share_of_dot<C>(part, again); });
+    again.k = (float)(dot / (double)row.args.hidden);
     return is_known ? found.of : again;
 }
 
