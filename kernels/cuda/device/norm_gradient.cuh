@@ -271,6 +271,41 @@ __device__ __forceinline__ void store_products(const norm_gradient_args &args, i
 
 // ------------------------------------------------------------------------------------ rows
 
+// So many bytes, 16 at most, on their way to shared memory (stage.cuh), and zeros behind them; of a
+// part of a packet whole words alone, for copies that read less than they name are errors to
+// compute-sanitizer. copy_half has what may be left.
+__device__ __forceinline__ void copy_cut(uint4 *to, const char *from, int bytes)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    if (bytes <= 0 || bytes >= 16) {
+        copy_16<false>(to, from, bytes > 0, 0);
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        if (bytes - 4 * i != 2)
+            asm volatile(
+                "cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to) + 4 * i),
+                "l"(__cvta_generic_to_global(from + 4 * i)), "r"(bytes > 4 * i ? 4 : 0)
+                : "memory");
+#else
+    *to = load_pieces(from, bytes);
+#endif
+}
+
+// The two bytes behind the last word of what copy_cut copies from packet to packet, if there are
+// any, and zeros. It waits for them, so that it should come behind all copies.
+__device__ __forceinline__ void copy_half(uint4 *to, const char *from, int bytes)
+{
+    if (!(bytes & 2))
+        return;
+    uint16_t half;
+    asm volatile("ld.global.u16 %0, [%1];"
+                 : "=h"(half)
+                 : "l"(__cvta_generic_to_global(from + bytes - 2)));
+    reinterpret_cast<uint32_t *>(to)[bytes / 4] = half;
+}
+
 // Which vectors of which rows a thread has.
 template <typename C>
 struct gradient_place {
@@ -455,7 +490,7 @@ struct row_in_memory {
              v += args.n_shares) {
 #pragma unroll 1
             for (int i = threadIdx.x; i <= (int)blockDim.x; i += blockDim.x)
-                copy_bytes(to + i, first + 16 * (v + i), end - 16 * (v + i));
+                copy_cut(to + i, first + 16 * (v + i), end - 16 * (v + i));
             to += blockDim.x + 1;
         }
     }
@@ -473,7 +508,19 @@ struct row_in_memory {
         const char *first = static_cast<const char *>(from) - off;
 #pragma unroll 1
         for (int i = lane; i < packets; i += threads)
-            copy_bytes(to + i, first + i * 16, off + bytes - i * 16);
+            copy_cut(to + i, first + i * 16, off + bytes - i * 16);
+    }
+    // The end of what the first threads each have a tensor of, behind all copies.
+    __device__ __forceinline__ void fetch_half(const gradient_row<C> &of, int packets) const
+    {
+        const int which = lane;
+        if (which >= args.n_staged)
+            return;
+        const void *from = which == 0 ? of.x : which == 1 ? (const void *)of.g : args.weight;
+        const int size = which < 2 ? kSize : args.weight_dtype == ROPED_F32 ? 4 : 2;
+        const int off = (int)((uintptr_t)from & 15);
+        copy_half(staged + which * packets, static_cast<const char *>(from) - off,
+                  off + (int)args.hidden * size);
     }
     // Once for a block.
     __device__ __forceinline__ void fetch() const
@@ -496,6 +543,8 @@ struct row_in_memory {
             fetch(staged + 2 * packets, args.weight, bytes, (bytes + 15) / 16);
         }
         end_stage();
+        if constexpr (!C::kAligned)
+            fetch_half(of, packets);
         wait_for_stage(1);
         __syncthreads();
     }
