@@ -25,8 +25,8 @@ struct dequantize_args {
     void *y;
     int64_t x_stride, y_stride;
     int64_t first_row;  // of a launch
-    int64_t n_rows;     // of the call
-    uint32_t width;     // of rows without a gap between them
+    uint32_t n_codes;   // of the call, whose rows have no gap between them
+    uint32_t width;     // of those rows
     uint32_t packets;   // of a row
     uint32_t n_packets; // of all rows of a launch
     divisor_of_index to_row;
@@ -61,11 +61,11 @@ struct code_packet;
 template <typename T, int n>
 struct code_packet<T, n, 1> {
     const uint8_t *from;
+    const char *scale_from;
     T *to;
-    int64_t at; // of its scale
     bool is_there;
     uint32_t word[(n + 3) / 4];
-    float scale;
+    uint32_t raw_scale;
 
     __device__ __forceinline__ void find(const dequantize_args &args, uint32_t i)
     {
@@ -74,7 +74,9 @@ struct code_packet<T, n, 1> {
         int64_t column = (int64_t)(i - row_here * args.packets) * n;
         is_there = i < args.n_packets;
         from = args.x + row * args.x_stride + (column >> args.x_shift);
-        at = scale_at(args.scales, row >> args.row_shift, column >> args.column_shift);
+        scale_from = scale_address(
+            args.scale, args.scales,
+            scale_at(args.scales, row >> args.row_shift, column >> args.column_shift));
         to = static_cast<T *>(args.y) + row * args.y_stride + column;
     }
     __device__ __forceinline__ void load(const dequantize_args &args)
@@ -82,15 +84,16 @@ struct code_packet<T, n, 1> {
         if (!is_there)
             return;
         load_codes<n>(args.element, from, word);
-        scale = args.dequant_scale;
         if (args.scales.data)
-            scale = scale_value(args.scale, args.scales, at);
+            raw_scale = load_scale(args.scale, scale_from);
     }
     __device__ __forceinline__ void store(const dequantize_args &args) const
     {
         if (!is_there)
             return;
-        float x[n], by = scale;
+        float x[n], by = args.dequant_scale;
+        if (args.scales.data)
+            by = scale_of(args.scale, raw_scale);
         if (args.scale == CODE_SCALE_E4M3)
             by /= args.global_scale;
         expand(args.element, word, x);
@@ -113,18 +116,20 @@ template <typename T, int n, int kTiles>
 struct code_packet {
     const uint8_t *from;
     T *to;
-    int64_t at[kTiles]; // of their scales
-    int end[kTiles];    // where each one's codes end here
-    int n_codes;        // of all rows from here, n at most
+    const char *scale_from[kTiles];
+    int end[kTiles]; // where each one's codes end here
+    int n_codes;     // of all rows from here, n at most
+    bool is_whole;   // n
     uint32_t word[(n + 3) / 4];
-    float scale[kTiles];
+    uint32_t raw_scale[kTiles];
 
     __device__ __forceinline__ void find(const dequantize_args &args, uint32_t i)
     {
-        const int64_t first = (int64_t)i * n, all = args.n_rows * args.width;
-        const uint32_t last = (uint32_t)min(first, all - 1);
+        const uint32_t first = i * n, last = min(first, args.n_codes - 1);
         int row = (int)quotient(last, args.to_row), column = (int)(last - row * args.width);
-        n_codes = (int)max(min(all - first, (int64_t)n), (int64_t)0);
+        // ptxas 13.0 takes "n_codes == n" for its opposite if n_codes is a minimum and a maximum
+        is_whole = first + n <= args.n_codes;
+        n_codes = is_whole ? n : first < args.n_codes ? (int)(args.n_codes - first) : 0;
         from = args.x + (first >> args.x_shift);
         to = static_cast<T *>(args.y) + first;
         int n_before = 0;
@@ -133,16 +138,19 @@ struct code_packet {
             const int tile = kTiles > 2 ? column >> args.column_shift : 0, width = (int)args.width;
             const int64_t behind = kTiles > 2 ? (int64_t)(tile + 1) << args.column_shift : width;
             const int next = (int)min(behind, (int64_t)width);
-            at[t] = (row >> args.row_shift) * args.scales.row + tile * args.scales.tile;
+            const uint32_t of_row = (uint32_t)(row >> args.row_shift) * (uint32_t)args.scales.row;
+            const uint32_t at = of_row + (uint32_t)tile * (uint32_t)args.scales.tile;
+            scale_from[t] = scale_address(args.scale, args.scales, at);
             end[t] = n_before + min(next - column, n);
             n_before = end[t];
             row += next == width;
             column = next == width ? 0 : next;
         }
+        finish_addresses(from, to, scale_from[0], scale_from[kTiles - 1]);
     }
     __device__ __forceinline__ void load(const dequantize_args &args)
     {
-        if (n_codes == n) {
+        if (is_whole) {
             load_codes<n>(args.element, from, word);
         } else {
             memset(word, 0, sizeof word);
@@ -152,22 +160,23 @@ struct code_packet {
                     word[i / 4] |= (uint32_t)from[i] << i % 4 * 8;
         }
 #pragma unroll
-        for (int t = 0; t < kTiles; t++) {
-            scale[t] = args.dequant_scale;
+        for (int t = 0; t < kTiles; t++)
             if (args.scales.data && n_codes > (t > 0 ? end[t - 1] : 0))
-                scale[t] = scale_value(args.scale, args.scales, at[t]);
-        }
+                raw_scale[t] = load_scale(args.scale, scale_from[t]);
     }
     __device__ __forceinline__ void store(const dequantize_args &args) const
     {
-        float x[n];
+        float x[n], scale[kTiles];
+#pragma unroll
+        for (int t = 0; t < kTiles; t++)
+            scale[t] = args.scales.data ? scale_of(args.scale, raw_scale[t]) : args.dequant_scale;
         expand(args.element, word, x);
 #pragma unroll
         for (int i = 0; i < n; i++)
             x[i] *= i < end[0]                  ? scale[0]
                     : i < end[1] || kTiles == 2 ? scale[1]
                                                 : scale[kTiles - 1];
-        if (n_codes == n) {
+        if (is_whole) {
             store_floats(to, x);
             return;
         }
@@ -234,6 +243,7 @@ static enum roped_status launch_crossing(dequantize_args args, const struct code
 {
     constexpr int n = kVecOf<T>;
     args.width = (uint32_t)tiles->width;
+    args.n_codes = (uint32_t)(tiles->n_rows * tiles->width);
     args.to_row = index_divisor(tiles->width);
     return start(queue,
                  tiles->n_tiles == 1 ? dequantize_kernel<T, n, 2> : dequantize_kernel<T, n, 3>,
@@ -283,7 +293,6 @@ extern "C" enum roped_status roped_cuda_dequantize(const struct roped_call *call
     args.scales = code_scales_of(*tiles, call->in[DEQUANTIZE_SCALES].data);
     args.x_shift = plan->element == CODE_E2M1;
     args.y = y->data;
-    args.n_rows = tiles->n_rows;
     args.x_stride = x->stride ? x->stride : tiles->width >> args.x_shift;
     args.y_stride = y->stride ? y->stride : tiles->width;
     args.row_shift = shift_of(tiles->tile_rows);

@@ -59,8 +59,10 @@ struct quantize_args {
 // A scale that is there before the kernel starts.
 __device__ __forceinline__ code_divisor known_scale(const quantize_args &args)
 {
-    float scale = args.is_tensor ? finished(args.rule, scale_value(CODE_SCALE_F32, args.scales, 0))
-                                 : args.dequant_scale;
+    float scale =
+        args.is_tensor
+            ? finished(args.rule, load_float(static_cast<const float *>(args.scales.data)))
+            : args.dequant_scale;
     return code_divisor_of(scale);
 }
 

@@ -108,12 +108,25 @@ __device__ __forceinline__ float e8m0_value(uint32_t code)
     return __uint_as_float(code == 0xFFu ? 0x7FC00000u : code == 0 ? 0x00400000u : code << 23);
 }
 
-__device__ __forceinline__ float scale_value(int kind, const code_scales &scales, int64_t at)
+__device__ __forceinline__ const char *scale_address(int kind, const code_scales &scales,
+                                                     int64_t at)
+{
+    return static_cast<const char *>(scales.data) + (kind == CODE_SCALE_F32 ? at * 4 : at);
+}
+
+// A scale as it came, and the number that it is.
+__device__ __forceinline__ uint32_t load_scale(int kind, const char *from)
 {
     if (kind == CODE_SCALE_F32)
-        return load_float(static_cast<const float *>(scales.data) + at);
-    const uint32_t code = static_cast<const uint8_t *>(scales.data)[at];
-    return kind == CODE_SCALE_E8M0 ? e8m0_value(code) : code_values<CODE_E4M3>(code).x;
+        return __float_as_uint(load_float(reinterpret_cast<const float *>(from)));
+    return *reinterpret_cast<const uint8_t *>(from);
+}
+
+__device__ __forceinline__ float scale_of(int kind, uint32_t raw)
+{
+    if (kind == CODE_SCALE_F32)
+        return __uint_as_float(raw);
+    return kind == CODE_SCALE_E8M0 ? e8m0_value(raw) : code_values<CODE_E4M3>(raw).x;
 }
 
 // What a scale says that values are multiplied by, and then divided: by a shared_divisor (fp8.cuh),

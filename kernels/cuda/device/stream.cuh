@@ -43,6 +43,16 @@ __device__ __forceinline__ void finish_before_wait(X... x)
         asm volatile("exit;");
 }
 
+// The same of addresses, by one comparison: of what their lower halves make together, and twice
+// that is even.
+template <typename... X>
+__device__ __forceinline__ void finish_addresses(const X *...at)
+{
+    const uint32_t all = ((uint32_t)(uintptr_t)at ^ ...);
+    asm volatile("{\n\t.reg .pred p;\n\t.reg .b32 twice;\n\tshl.b32 twice, %0, 1;\n\t"
+                 "setp.eq.u32 p, twice, 0x7FFFFFFF;\n\t@p exit;\n\t}" ::"r"(all));
+}
+
 // Computes x here, before a wait or a barrier, where the compiler would move it to its use.
 template <typename X>
 __device__ __forceinline__ X compute_now(X x)
