@@ -55,30 +55,31 @@ static enum roped_status launch_centred_rows(kernel_fn<norm_args> *kernel,
                                              struct roped_queue *queue, struct roped_error *err)
 {
     int64_t threads = centred_shares(vectors), rows = 1;
-    if (!C::kIsBlock) {
-        int64_t enough = args.n_rows / (2 * queue->n_multiprocessors);
-        for (rows = 32 / threads; rows < enough && rows * threads < 256;)
-            rows *= 2;
-    }
     struct norm_args shared = args;
     shared.n_shares = (int32_t)threads;
     const int parts = C::kMayPart ? centred_parts(args.n_rows, threads, C::kRegisters, queue) : 1;
     if (C::kShares * parts > 1)
         threads = blocks_of(threads, 32 * C::kShares * parts) * 32;
+    if (threads <= 32 && (!C::kIsBlock || C::kShares == 2)) {
+        int64_t enough = args.n_rows / (2 * queue->n_multiprocessors);
+        const int64_t most = threads < 32 ? 256 : 128; // of a block
+        for (rows = 32 / threads; rows < enough && rows * threads < most;)
+            rows *= 2;
+    }
     return start(queue, kernel, dim3((unsigned)threads, (unsigned)rows),
                  blocks_of(args.n_rows, rows), dim3(1, parts), shared, err, 0, parts > 1);
 }
 
-// Have multiprocessors no room for all rows, two vectors in each thread, in four turns?
-static inline bool has_turns(const struct norm_args *args, int64_t vectors,
+// Have multiprocessors no room for all rows, two vectors in each thread, in so many turns?
+static inline bool has_turns(const struct norm_args *args, int64_t vectors, double turns,
                              const struct roped_queue *queue)
 {
-    return args->n_rows * vectors > 8 * 1024 * (int64_t)queue->n_multiprocessors;
+    return (double)(args->n_rows * vectors) > turns * 2048 * queue->n_multiprocessors;
 }
 
 // Many rows of one input are bound by instructions: half of the threads have the shares of all, and
-// the same bits. Where multiprocessors have room for all in four turns it gains nothing, and a
-// sum's registers have no room for it.
+// the same bits. Where multiprocessors have room for all in four turns it gains nothing, but where
+// one warp has all of a row, which then needs no barrier. A sum's registers have no room for it.
 template <typename K, int kVectors, bool kIsNarrow>
 static enum roped_status launch_centred_held(const struct norm_args &args, int64_t vectors,
                                              struct roped_queue *queue, struct roped_error *err)
@@ -111,7 +112,8 @@ static enum roped_status launch_centred_held(const struct norm_args &args, int64
     if constexpr (kMayKeep)
         if (passes_l2(moved_bytes<K>(&args), queue))
             return launch_centred_rows<K, kept>(centred_kernel<K, kept>, args, vectors, queue, err);
-    if (kHalves && has_turns(&args, vectors, queue))
+    constexpr double kTurnsOfWarp = sizeof(typename K::T) == 4 ? 0.5 : 1;
+    if (kHalves && has_turns(&args, vectors, vectors <= 128 ? kTurnsOfWarp : 4, queue))
         return launch_centred_rows<K, half>(centred_kernel<K, half>, args, vectors, queue, err);
     return launch_centred_rows<K, plain>(centred_kernel<K, plain>, args, vectors, queue, err);
 }
@@ -150,7 +152,7 @@ static enum roped_status launch_kind(const struct norm_args &args, struct roped_
             return launch_narrow<K, true>(args, queue, err);
         // a narrower row's sums wait for each other longer than for memory
         const bool may_wait = !is_aligned && vectors > 256 && vectors <= kMostHeldVectors<T> &&
-                              (K::kAdds || vectors > 1024 || has_turns(&args, vectors, queue));
+                              (K::kAdds || vectors > 1024 || has_turns(&args, vectors, 4, queue));
         if (const int64_t bytes = may_wait ? bytes_of_packets<K>(&args, n_shares, queue) : 0)
             return launch_packets<K>(centred_packets_kernel<K>, few, &few, n_shares, bytes, queue,
                                      err);

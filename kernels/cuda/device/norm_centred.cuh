@@ -235,6 +235,15 @@ struct warp_sums {
     float n; // elements
 };
 
+// The same about another mean.
+template <typename Acc>
+__device__ __forceinline__ two_sums<Acc> sums_beside(const warp_sums<Acc> &warp, float mean)
+{
+    const Acc off = (Acc)warp.mean - (Acc)mean, far = (Acc)warp.n * off;
+    return {far + warp.about.first,
+            fma(off, fma((Acc)2, warp.about.first, far), warp.about.second)};
+}
+
 // About the mean of the first warp, with the same bits in every thread: from what each warp knows,
 // by so many lanes, a power of two.
 template <typename Acc, typename F>
@@ -244,12 +253,8 @@ __device__ __forceinline__ two_sums<Acc> sums_of_warps(int n_warps, int lanes, c
     const int other = threadIdx.x & (lanes - 1);
     mean = of_warp(0).mean;
     two_sums<Acc> sums = {};
-    if (other < n_warps) {
-        const warp_sums<Acc> &warp = of_warp(other);
-        Acc off = (Acc)warp.mean - (Acc)mean, far = (Acc)warp.n * off;
-        sums = {far + warp.about.first,
-                fma(off, fma((Acc)2, warp.about.first, far), warp.about.second)};
-    }
+    if (other < n_warps)
+        sums = sums_beside(of_warp(other), mean);
     return sum_over(sums, lanes);
 }
 
@@ -273,6 +278,13 @@ sums_of_block(const row_threads<true, kShares, kMayPart> &group, const warp_sums
               warp_sums<Acc> *together, float &mean)
 {
     const int n_warps = group.threads / 32, lanes = lanes_of_warps(n_warps);
+    if constexpr (kShares == 2)
+        if (blockDim.x == 32) { // each half of the warp knows what one of two would
+            const float first = __shfl_sync(0xFFFFFFFFu, mine.mean, 0);
+            const two_sums<Acc> sums = sums_beside(mine, first);
+            mean = first;
+            return sums + exchange(sums, 16);
+        }
     if constexpr (kMayPart)
         if (gridDim.y > 1) {
             auto &meeting = row_meeting<Acc>();
@@ -619,7 +631,7 @@ __global__ void __maxnreg__(C::kRegisters)
     raw_row<K, kVectors> raw;
     row_values<K, C> values;
     place.row = blockIdx.x;
-    if constexpr (!C::kIsBlock)
+    if constexpr (!C::kIsBlock || kShares == 2)
         place.row = place.row * blockDim.y + threadIdx.y;
     place.step = group.threads * K::kVec;
     int first = group.thread * K::kVec;
