@@ -104,7 +104,8 @@ static bool has_few_rows(const struct norm_args *args, int threads, const struct
 }
 
 // Many rows beside a gate of 16 bits are bound by instructions: half of the threads share out what
-// a row costs beside its elements. What a call reads and writes must not be found in L2 for its
+// a row costs beside its elements. A row of a warp, or of a small block whose threads all have
+// vectors, gains nothing. What a call reads and writes must not be found in L2 for its
 // loads to be kept there; rows of less than a block are too narrow for that to be worth kernels of
 // their own.
 template <typename K, int kThreads, int kVectors>
@@ -113,7 +114,7 @@ static enum roped_status launch_pair_rows(struct pair_args *args, struct roped_q
 {
     constexpr bool kHasGate = K::kPair == GATE_THEN_NORM || K::kPair == NORM_THEN_GATE;
     constexpr bool kHalves =
-        kVectors == 2 && (kThreads == 1024 || (kThreads >= (kHasGate ? 32 : 512) && K::kAdds &&
+        kVectors == 2 && (kThreads == 1024 || (kThreads >= (kHasGate ? 128 : 512) && K::kAdds &&
                                                sizeof(typename K::T) == 2));
     constexpr bool kMayKeep = kThreads >= 128;
     constexpr int kShares = kHalves ? 2 : 1;
@@ -129,7 +130,9 @@ static enum roped_status launch_pair_rows(struct pair_args *args, struct roped_q
     norm->n_vectors = (int32_t)(norm->hidden / K::kVec);
     if (kMayKeep && passes_l2(bytes, queue))
         return launch_pair_config<K, kept>(args, 1, queue, err);
-    if (has_many_rows(norm, queue))
+    // but not where a few of all threads would idle and blocks are small
+    const bool is_full = kThreads <= 256 && 8 * norm->n_vectors >= 7 * kThreads * kVectors;
+    if (has_many_rows(norm, queue) && !(kHalves && is_full))
         return launch_pair_config<K, many>(args, 1, queue, err);
     if constexpr (kHasFew) {
         dim3 block, grid;
