@@ -51,8 +51,7 @@ static enum roped_status launch_pair_staged(struct pair_args *args, int n_shares
 {
     struct norm_args *norm = &args->norm;
     if (const int few = kIsAligned ? 0 : staged_quarter_parts<K>(norm, n_shares, false, queue))
-        return launch_quarters(norm_quarters_kernel<K, pair_args>, *args, norm, n_shares, few,
-                               queue, err);
+        return launch_norm_quarters<K>(*args, norm, n_shares, few, queue, err);
     const int parts = n_shares > 512 ? staged_parts(norm, n_shares, queue) : 1;
     if (!kIsAligned)
         if (const int64_t bytes = bytes_of_packets<K>(norm, n_shares, queue))

@@ -102,9 +102,12 @@ static inline int staged_parts(const struct norm_args *args, int threads,
     return parts;
 }
 
-// Of one of so many blocks whose threads have a quarter of a share each: whole warps of shares.
+// Of one of so many blocks whose threads have a quarter of a share each: whole warps of shares, or
+// of threads where that is all.
 static inline int quarter_threads(int n_shares, int parts)
 {
+    if (n_shares < 32)
+        return (int)blocks_of(4 * n_shares, 32) * 32;
     return (int)blocks_of(n_shares, 32 * parts) * 128;
 }
 
@@ -113,11 +116,11 @@ static inline int quarter_threads(int n_shares, int parts)
 // else 0.
 template <typename K>
 static int quarter_parts(const struct norm_args *args, int n_shares, int64_t most_threads,
-                         const struct roped_queue *queue)
+                         const struct roped_queue *queue, int most_vectors = kQuarterVectors)
 {
     const int64_t threads = quarter_threads(n_shares, 1) * args->n_rows;
     int parts = 1;
-    if (vectors_of<K>(args) > kQuarterVectors * (int64_t)n_shares ||
+    if (vectors_of<K>(args) > most_vectors * (int64_t)n_shares ||
         threads > most_threads * queue->n_multiprocessors)
         return 0;
     while (queue->can_overlap && parts < 8 && quarter_threads(n_shares, parts) > 256 &&
@@ -127,14 +130,27 @@ static int quarter_parts(const struct norm_args *args, int n_shares, int64_t mos
     return quarter_threads(n_shares, parts) <= kQuarterThreads ? parts : 0;
 }
 
+// Does a thread's share have more vectors than those of registers?
+template <typename K>
+static bool has_wide_shares(const struct norm_args *args, int n_shares)
+{
+    return sizeof(typename K::T) == 4 && vectors_of<K>(args) > kQuarterVectors * (int64_t)n_shares;
+}
+
 // The same of norms without a mean, whose rows may be at work in two turns, or in one, where a warp
-// would take each. Kernels of float32 have half of the registers.
+// would take each. Kernels of float32 have half of the registers. Wide rows, where they are few.
 template <typename K>
 static int staged_quarter_parts(const struct norm_args *args, int n_shares, bool is_of_warp,
                                 const struct roped_queue *queue)
 {
     const int64_t at_once = kQuarterThreads * (sizeof(typename K::T) == 4 ? 2 : 1);
-    return quarter_parts<K>(args, n_shares, is_of_warp ? at_once : 2 * at_once, queue);
+    if (is_of_warp && !K::kAdds && args->n_rows > 16 * (int64_t)queue->n_multiprocessors)
+        return 0; // the warp moves less then
+    if (!has_wide_shares<K>(args, n_shares))
+        return quarter_parts<K>(args, n_shares, is_of_warp ? at_once : 2 * at_once, queue);
+    if (staged_parts(args, n_shares, queue) <= 2)
+        return 0;
+    return quarter_parts<K>(args, n_shares, at_once, queue, kWideQuarterVectors);
 }
 
 // args: norm's, or norm is a part of them.
@@ -146,6 +162,18 @@ static enum roped_status launch_quarters(kernel_fn<Args> *kernel, const Args &ar
     norm->n_vectors = n_shares;
     return start(queue, kernel, dim3((unsigned)quarter_threads(n_shares, parts)), norm->n_rows,
                  dim3(1, parts), args, err, 0, parts > 1);
+}
+
+template <typename K, typename Args>
+static enum roped_status launch_norm_quarters(const Args &args, struct norm_args *norm,
+                                              int n_shares, int parts, struct roped_queue *queue,
+                                              struct roped_error *err)
+{
+    kernel_fn<Args> *kernel = norm_quarters_kernel<K, Args>;
+    if constexpr (sizeof(typename K::T) == 4)
+        if (has_wide_shares<K>(norm, n_shares))
+            kernel = norm_quarters_kernel<K, Args, kWideQuarterVectors>;
+    return launch_quarters(kernel, args, norm, n_shares, parts, queue, err);
 }
 
 // Does a row begin equally far behind a multiple of 16 bytes in all tensors, or all but codes?
@@ -210,8 +238,7 @@ static enum roped_status launch_staged(struct norm_args *args, bool is_aligned, 
         const int parts =
             is_aligned ? 0 : staged_quarter_parts<K>(args, threads, is_of_warp, queue);
         if (parts)
-            return launch_quarters(norm_quarters_kernel<K, norm_args>, *args, args, threads, parts,
-                                   queue, err);
+            return launch_norm_quarters<K>(*args, args, threads, parts, queue, err);
         if (is_narrow)
             return launch_narrow<K, false>(*args, queue, err);
         if (const int64_t bytes = is_aligned ? 0 : bytes_of_packets<K>(args, threads, queue))

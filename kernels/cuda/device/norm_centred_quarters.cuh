@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(kQuarterThreads)
     const int64_t row = blockIdx.x;
     const quarters<K> mine(args);
     const row_source<K> source = source_of<K>(args, row);
-    const bool are_floats = has_float_weights<T>(args);
+    const bool are_floats = has_float_weights<T>(args.weight_kind);
     const char *x = compute_now(source.x + mine.first * (int)sizeof(T)), *second = x;
     if constexpr (K::kAdds)
         second = compute_now(source.residual + mine.first * (int)sizeof(T));
@@ -146,9 +146,9 @@ __global__ void __launch_bounds__(kQuarterThreads)
             continue;
 #pragma unroll
         for (int i = 0; i < kEach; i++) {
-            gain[i] = weights ? weight_of<T>(args, raw_weight[v][i]) : 1.0f;
+            gain[i] = weights ? weight_of<T>(args.weight_kind, raw_weight[v][i]) : 1.0f;
             gain[i] += args.weight_bias;
-            bias[i] = biases ? weight_of<T>(args, raw_bias[v][i]) : 0.0f;
+            bias[i] = biases ? weight_of<T>(args.weight_kind, raw_bias[v][i]) : 0.0f;
         }
         finish_any<part_kind<K, K::kVec / 4>>(args, gain, bias, scale, values.z[v]);
         mine.store(to, v, values.z[v]);

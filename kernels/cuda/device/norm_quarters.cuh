@@ -11,7 +11,11 @@
 #include "cuda/device/norm_staged.cuh"
 
 constexpr int kQuarterThreads = 1024; // of a block, at most
-constexpr int kQuarterVectors = 4;    // of a thread
+constexpr int kQuarterVectors = 4;    // of a thread, at most
+// The same of rows of float32 that are wider than registers hold otherwise: fewer shares have more
+// vectors, of which a thread has an element each. Kernels of their own: narrower rows would wait
+// for the instructions.
+constexpr int kWideQuarterVectors = 10;
 
 // A kind of norm, for so many elements of a vector.
 template <typename K, int n>
@@ -25,6 +29,7 @@ struct quarter_shares {
     Acc of_share[kQuarterThreads / 4];
 
     // A sum of 32 shares, by the threads that have them: every warp adds up all, as three others.
+    // A block of fewer threads has no more shares.
     __device__ __forceinline__ Acc sum_of_warp(Acc share)
     {
         share += exchange(share, 1);
@@ -32,7 +37,11 @@ struct quarter_shares {
         if (threadIdx.x % 4 == 0)
             of_share[threadIdx.x / 4] = share;
         __syncthreads();
-        return sum_in_warp<32>(of_share[threadIdx.x / 128 * 32 + threadIdx.x % 32]);
+        const int lane = threadIdx.x % 32;
+        Acc other = {};
+        if (lane < blockDim.x / 4)
+            other = of_share[threadIdx.x / 128 * 32 + lane];
+        return sum_in_warp<32>(other);
     }
 };
 
@@ -46,7 +55,7 @@ struct quarter_sums {
     __device__ __forceinline__ Acc sum_of(Acc share)
     {
         const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-        int n_warps = blockDim.x / 128;
+        int n_warps = (blockDim.x + 127) / 128;
         share = shares.sum_of_warp(share);
         Acc leaf = {};
         if (gridDim.y > 1) {
@@ -134,12 +143,11 @@ struct quarters {
         step = compute_now(norm.n_vectors * K::kVec);
     }
     // Zeros where there are none.
-    template <int kBytes>
-    __device__ __forceinline__ void load(const char *from,
-                                         uint32_t (&raw)[kQuarterVectors][kEach]) const
+    template <int kBytes, int kVectors>
+    __device__ __forceinline__ void load(const char *from, uint32_t (&raw)[kVectors][kEach]) const
     {
 #pragma unroll
-        for (int v = 0; v < kQuarterVectors; v++) {
+        for (int v = 0; v < kVectors; v++) {
 #pragma unroll
             for (int i = 0; i < kEach; i++) {
                 raw[v][i] = 0;
@@ -227,9 +235,8 @@ __device__ __forceinline__ void finish_elements(const pair_args &args, const flo
 
 // A weight, or a bias.
 template <typename T>
-__device__ __forceinline__ float weight_of(const norm_args &args, uint32_t raw)
+__device__ __forceinline__ float weight_of(int kind, uint32_t raw)
 {
-    const int kind = args.weight_kind;
     if (sizeof(T) == 2 && kind == kWeightFloat)
         return __uint_as_float(raw);
     if (sizeof(T) == 4 && kind == kWeightHalf)
@@ -242,30 +249,30 @@ __device__ __forceinline__ float weight_of(const norm_args &args, uint32_t raw)
 template <typename T>
 __device__ __forceinline__ float gain_of(const norm_args &args, uint32_t raw)
 {
-    return (args.weight ? weight_of<T>(args, raw) : 1.0f) + args.weight_bias;
+    return (args.weight ? weight_of<T>(args.weight_kind, raw) : 1.0f) + args.weight_bias;
 }
 
 // Do weights have four bytes?
 template <typename T>
-__device__ __forceinline__ bool has_float_weights(const norm_args &args)
+__device__ __forceinline__ bool has_float_weights(int kind)
 {
-    return sizeof(T) == 4 ? args.weight_kind <= kWeightSame : args.weight_kind == kWeightFloat;
+    return sizeof(T) == 4 ? kind <= kWeightSame : kind == kWeightFloat;
 }
 
 // All loads start together; x and the second tensor may have their results' places, which a thread
 // writes when the row's sum is there.
-template <typename K, typename Args>
+template <typename K, typename Args, int kVectors = kQuarterVectors>
 __global__ void __launch_bounds__(kQuarterThreads)
     norm_quarters_kernel(const __grid_constant__ Args args)
 {
     using T = typename K::T;
-    constexpr int kEach = K::kVec / 4, kSeconds = K::kAdds ? kQuarterVectors : 1;
+    constexpr int kEach = K::kVec / 4, kSeconds = K::kAdds ? kVectors : 1;
     __shared__ quarter_sums<float> sums;
     __shared__ quarter_sums<double> exact_sums;
     const quarter_place<K> place(args, blockIdx.x);
     const norm_args &norm = place.norm;
     const quarters<K> mine(norm);
-    const bool are_floats = has_float_weights<T>(norm);
+    const bool are_floats = has_float_weights<T>(norm.weight_kind);
     const char *x = compute_now(place.source.x + mine.first * (int)sizeof(T));
     const char *second = x, *weights = x;
     if constexpr (K::kAdds)
@@ -273,8 +280,8 @@ __global__ void __launch_bounds__(kQuarterThreads)
     if (place.weights)
         weights = place.weights + mine.first * (are_floats ? 4 : 2);
     weights = compute_now(weights);
-    uint32_t raw[kQuarterVectors][kEach], raw_second[kQuarterVectors][kEach];
-    uint32_t raw_weight[kQuarterVectors][kEach];
+    uint32_t raw[kVectors][kEach], raw_second[kVectors][kEach];
+    uint32_t raw_weight[kVectors][kEach];
     if (gridDim.y > 1) {
         sums.of_row.prepare();
         exact_sums.of_row.begin();
@@ -289,9 +296,9 @@ __global__ void __launch_bounds__(kQuarterThreads)
         mine.template load<4>(weights, raw_weight);
     else
         mine.template load<2>(weights, raw_weight);
-    float z[kQuarterVectors][kEach] = {}, other[kSeconds][kEach] = {}, share = 0;
+    float z[kVectors][kEach] = {}, other[kSeconds][kEach] = {}, share = 0;
 #pragma unroll
-    for (int v = 0; v < kQuarterVectors; v++) {
+    for (int v = 0; v < kVectors; v++) {
         if (!mine.has(v))
             continue;
 #pragma unroll
@@ -317,7 +324,7 @@ __global__ void __launch_bounds__(kQuarterThreads)
                                    norm, false, [&] { return sums.sum_of(share); }, exact_sum));
     T *to = static_cast<T *>(norm.y) + place.at + mine.first;
 #pragma unroll
-    for (int v = 0; v < kQuarterVectors; v++) {
+    for (int v = 0; v < kVectors; v++) {
         float gain[kEach], y[kEach];
         if (!mine.has(v))
             continue;
