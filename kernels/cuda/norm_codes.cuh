@@ -423,7 +423,7 @@ static __global__ void __launch_bounds__(kPacketThreads)
     const quantize_args &codes = args.codes;
     const int64_t of_block = blockIdx.x;
     const packet_row<K, K::kAdds> row(norm, source_of_row<K, true>(norm, of_block));
-    const packet_weights<T> weights[1] = {{norm.weight, norm.hidden, row.first, 1.0f}};
+    const packet_weights<T> weights[1] = {{norm, norm.weight, row.first, row.last, 1.0f}};
     T *sums = nullptr;
     if constexpr (K::kAdds)
         sums = static_cast<T *>(norm.residual_out) + of_block * norm.residual_out_pitch - row.first;

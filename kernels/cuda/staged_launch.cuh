@@ -191,16 +191,17 @@ static bool begin_alike(const struct norm_args *args)
 }
 
 // Shared memory of a row that waits there as floats (device/packet_row.cuh), or 0 where it does
-// not: rows of more than a warp, with weights of their type, and sums of two. Of a few rows each
-// has more than two blocks (device/norm_staged.cuh).
+// not: rows of more than a warp, and no sums of more than two.
 template <typename K>
 static int64_t bytes_of_packets(const struct norm_args *args, int n_shares,
                                 const struct roped_queue *queue)
 {
     const int64_t bytes = (vectors_of<K>(args) + 1) * K::kVec * (int64_t)sizeof(float);
-    if (n_shares <= 32 || args->weight_kind > kWeightSame || args->addend ||
-        !begin_alike<K>(args) || bytes + kOwnShared > queue->shared_bytes ||
-        staged_parts(args, n_shares, queue) > 2)
+    // of codes without quarters several blocks have a row, as long as threads have few elements
+    const bool is_shared = K::kSink != kToFloats && staged_parts(args, n_shares, queue) > 2 &&
+                           is_small<typename K::T>(args->n_rows * args->hidden, queue);
+    if (n_shares <= 32 || args->addend || is_shared || !begin_alike<K>(args) ||
+        bytes + kOwnShared > queue->shared_bytes)
         return 0;
     return bytes;
 }

@@ -15,8 +15,8 @@ __global__ void __maxnreg__(kPacketRegisters<K::kAdds>)
     const packet_row<K, K::kAdds> row(args, source_of<K>(args, of_block));
     const row_threads<true, 2> group{args.n_shares, (int)threadIdx.x};
     const packet_weights<T> weights[2] = {
-        {weights_of<K>(args, args.weight, of_block), args.hidden, row.first, 1.0f},
-        {weights_of<K>(args, args.bias, of_block), args.hidden, row.first, 0.0f}};
+        {args, weights_of<K>(args, args.weight, of_block), row.first, row.last, 1.0f},
+        {args, weights_of<K>(args, args.bias, of_block), row.first, row.last, 0.0f}};
     const int n = group.held_by_warp(args.hidden, K::kVec);
     T *sums = nullptr;
     if constexpr (K::kAdds)

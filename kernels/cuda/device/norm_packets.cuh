@@ -36,7 +36,7 @@ __global__ void __maxnreg__((kPacketRegisters<is_sum_of_both<K, Args>>))
     const quarter_place<K> place(args, blockIdx.x);
     const norm_args &norm = place.norm;
     const row_of row(norm, place.source);
-    const packet_weights<T> weights[1] = {{place.weights, norm.hidden, row.first, 1.0f}};
+    const packet_weights<T> weights[1] = {{norm, place.weights, row.first, row.last, 1.0f}};
     T *sums = nullptr;
     if constexpr (K::kAdds && std::is_same_v<Args, norm_args>)
         sums = static_cast<T *>(norm.residual_out) + place.sum_at - row.first;

@@ -19,28 +19,98 @@ constexpr int kPacketThreads = 1024; // of a block, at most
 template <bool kSumsBoth>
 constexpr int kPacketRegisters = kSumsBoth ? 64 : 48;
 
-// Weights or biases of a row, which begin elsewhere in their packets than the row does.
+// A float in shared memory. The address is the sum of one of the thread and one of the block, which
+// takes no instruction where the compiler sees them apart.
+__device__ __forceinline__ float load_shared(uint32_t at)
+{
+    float x;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(at));
+    return x;
+}
+
+__device__ __forceinline__ void store_shared(uint32_t at, float x)
+{
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(x) : "memory");
+}
+
+// Weights of a vector that begins before elements further, of those that the row has; one by one
+// and out of line, for few vectors have them so, or few calls.
+template <typename T>
+static __device__ __noinline__ vector_gains<T> load_weights_of(const char *weights, int kind,
+                                                               int before, int hidden)
+{
+    vector_gains<T> gains;
+#pragma unroll
+    for (int i = 0; i < kVecOf<T>; i++) {
+        const int at = before + i;
+        uint32_t raw = 0;
+        if (at >= 0 && at < hidden)
+            raw = has_float_weights<T>(kind) ? load_element<4>(weights + 4 * at)
+                                             : load_element<2>(weights + 2 * at);
+        gains.of[i] = weight_of<T>(kind, raw);
+    }
+    return gains;
+}
+
+// Weights or biases of a row, which begin elsewhere in their packets than the row does: as far
+// behind one for all packets of the row, if they have its type. Packets are counted by those of the
+// row.
 template <typename T>
 struct packet_weights {
-    const char *from;  // what belongs to the row's first packet; NULL: absent, all of them
-    const char *whole; // whole_end of all
-    float absent;
+    static constexpr int kSize = (int)sizeof(T), kVec = kVecOf<T>;
+    const char *weights; // NULL: absent
+    int kind;
+    const char *from; // the packet that those of the row's first one begin in
+    int off;          // bytes from there
+    int first, last;  // elements of the row
+    int whole;        // those before it can be read by packets
+    uint32_t absent;  // all of them, packed
 
-    __device__ __forceinline__ packet_weights(const void *weights, int64_t hidden, int first,
-                                              float none)
-        : from(nullptr), whole(nullptr), absent(none)
+    __device__ __forceinline__ packet_weights(const norm_args &args, const void *of_row,
+                                              int row_first, int row_last, float none)
+        : weights(static_cast<const char *>(of_row)), kind(args.weight_kind), from(weights), off(0),
+          first(row_first), last(row_last), whole(INT_MIN)
     {
-        if (weights) {
-            from = static_cast<const char *>(weights) - first * (int)sizeof(T);
-            whole = whole_end(weights, hidden * (int64_t)sizeof(T));
+        const float all[kVec] = {none, none};
+        absent = pack<T>(all).x;
+        if (weights && kind <= kWeightSame) {
+            const char *at = weights - first * kSize;
+            off = (int)((uintptr_t)at & 15);
+            from = at - off;
+            whole = min(last, (int)(whole_end(at, (int64_t)last * kSize) - at) / kSize);
         }
+        from = compute_now(from);
     }
-    // Those of a packet's elements of the row, which has so many before them.
-    __device__ __forceinline__ void prefetch(int packet, int first) const
+    __device__ __forceinline__ void prefetch(int packet) const
     {
-        const char *at = from + packet * 16 + first * (int)sizeof(T);
-        if (from)
-            asm volatile("prefetch.global.L1 [%0];" ::"l"(__cvta_generic_to_global(at)));
+        if (whole > 0)
+            asm volatile(
+                "prefetch.global.L1 [%0];" ::"l"(__cvta_generic_to_global(from + packet * 16)));
+    }
+    // Of a packet that the row has whole.
+    __device__ __forceinline__ bool has_packets(int packet) const
+    {
+        return packet * kVec >= first && packet * kVec + kVec <= whole;
+    }
+    __device__ __forceinline__ void start(int packet, uint4 (&raw)[2]) const
+    {
+        const char *at = from + packet * 16;
+        raw[0] = load_16_if(has_packets(packet), at);
+        raw[1] = load_16_if(has_packets(packet) && off > 0, at + 16);
+    }
+    __device__ __forceinline__ void finish(int packet, const uint4 (&raw)[2],
+                                           float (&gain)[kVec]) const
+    {
+        if (weights && !has_packets(packet)) {
+            const vector_gains<T> gains =
+                load_weights_of<T>(weights, kind, packet * kVec - first, last - first);
+            memcpy(gain, gains.of, sizeof gain);
+            return;
+        }
+        uint4 all = make_uint4(absent, absent, absent, absent);
+        if (weights)
+            all = shift_packets<kSize>(raw[0], raw[1], off);
+        unpack<T>(all, gain);
     }
 };
 
@@ -56,11 +126,11 @@ struct packet_row {
     int first, last; // elements, counted from the first packet's: the row's, and those behind it
     int vectors;     // of the row; it has one place more in a plane
     const char *x, *second; // the first packet
-    float *stage;
+    uint32_t stage;         // in shared memory
 
     __device__ __forceinline__ packet_row(const norm_args &args, const row_source<K> &source)
         : norm(args), vectors((int)((args.hidden + kVec - 1) / kVec)),
-          stage(reinterpret_cast<float *>(staged_rows))
+          stage(shared_address(staged_rows))
     {
         const int off = (int)((uintptr_t)source.x & 15);
         first = off / kSize;
@@ -70,39 +140,60 @@ struct packet_row {
         if constexpr (K::kAdds)
             second = compute_now(source.residual - off);
     }
-    __device__ __forceinline__ int plane() const
+    // Where element i of a packet waits: the same for all threads, plus 4 for each packet.
+    __device__ __forceinline__ uint32_t plane(int i) const
     {
-        return vectors + 1;
+        return stage + (uint32_t)(i * 4 * (vectors + 1));
+    }
+    // The same of elements that are counted on from element i of the first packet.
+    __device__ __forceinline__ uint32_t plane_from(int i) const
+    {
+        return plane(i % kVec) + 4 * (i / kVec);
+    }
+    __device__ __forceinline__ void get(int packet, float (&z)[kVec]) const
+    {
+#pragma unroll
+        for (int i = 0; i < kVec; i++)
+            z[i] = load_shared(plane(i) + 4 * packet);
+    }
+    __device__ __forceinline__ void put(int packet, const float (&z)[kVec]) const
+    {
+#pragma unroll
+        for (int i = 0; i < kVec; i++)
+            store_shared(plane(i) + 4 * packet, z[i]);
     }
     __device__ __forceinline__ bool is_cut(int packet) const
     {
         return packet * kVec < first || packet * kVec + kVec > last;
     }
-    // Packets from one on, a block's threads apart; zeros where the row has none. Behind whole a
-    // tensor has less than a packet, which is there only once they are mended: a branch between
-    // loads would have them wait for each other.
+    // Packets of a tensor that can be read whole. Of the last one a tensor may have less.
+    __device__ __forceinline__ int whole_packets(const char *from, const char *whole) const
+    {
+        return (int)min((int64_t)(last + kVec - 1) / kVec, (whole - from) / 16);
+    }
+    // Packets from one on, a block's threads apart; zeros where the row has none. What the tensor
+    // has less of is there only once it is mended: a branch between loads would have them wait for
+    // each other.
     template <int n>
-    __device__ __forceinline__ void load(const char *from, const char *whole, int packet,
+    __device__ __forceinline__ void load(const char *from, int whole, int packet,
                                          uint4 (&raw)[n]) const
     {
-        from += packet * 16;
 #pragma unroll
         for (int v = 0; v < n; v++) {
             const int at = packet + v * (int)blockDim.x;
-            raw[v] = load_16_if(at * kVec < last && from + 16 <= whole, from);
-            from += 16 * blockDim.x;
+            raw[v] = load_16_if(at < whole, from + at * 16);
         }
     }
     template <int n>
-    __device__ __forceinline__ void mend(const char *from, const char *whole, int packet,
+    __device__ __forceinline__ void mend(const char *from, int whole, int packet,
                                          uint4 (&raw)[n]) const
     {
-        if (from + (last * kSize & ~15) + 16 <= whole)
+        if (whole * kVec >= last)
             return;
 #pragma unroll
         for (int v = 0; v < n; v++) {
             const int at = packet + v * (int)blockDim.x;
-            if (at * kVec < last && from + at * 16 + 16 > whole)
+            if (at >= whole && at * kVec < last)
                 raw[v] = load_pieces(from + at * 16, (last - at * kVec) * kSize);
         }
     }
@@ -122,22 +213,24 @@ struct packet_row {
     __device__ __forceinline__ void take(const packet_weights<T> (&weights)[n], T *sums,
                                          const F &make) const
     {
+        const int whole = whole_packets(x, norm.x_end);
+        const int whole_second = kSumsBoth ? whole_packets(second, norm.residual_end) : 0;
 #pragma unroll 1
         for (int packet = threadIdx.x; packet <= vectors; packet += kBatch * blockDim.x) {
             uint4 raw[kBatch], raw_second[kSumsBoth ? kBatch : 1];
-            load(x, norm.x_end, packet, raw);
+            load(x, whole, packet, raw);
             if constexpr (kSumsBoth)
-                load(second, norm.residual_end, packet, raw_second);
-            mend(x, norm.x_end, packet, raw);
+                load(second, whole_second, packet, raw_second);
+            mend(x, whole, packet, raw);
             if constexpr (kSumsBoth)
-                mend(second, norm.residual_end, packet, raw_second);
+                mend(second, whole_second, packet, raw_second);
 #pragma unroll
             for (int v = 0; v < kBatch; v++) {
                 const int at = packet + v * (int)blockDim.x;
                 if (at >= vectors)
                     break;
                 for (const packet_weights<T> &of : weights)
-                    of.prefetch(at, first);
+                    of.prefetch(at);
                 if constexpr (kNeedsLater)
                     asm volatile("prefetch.global.L2 [%0];" ::"l"(
                         __cvta_generic_to_global(second + at * 16)));
@@ -160,9 +253,7 @@ struct packet_row {
                     for (int i = 0; i < kVec; i++)
                         z[i] = at * kVec + i < last ? z[i] : 0.0f;
                 }
-#pragma unroll
-                for (int i = 0; i < kVec; i++)
-                    stage[i * plane() + at] = z[i];
+                put(at, z);
             }
         }
         __syncthreads();
@@ -173,16 +264,16 @@ struct packet_row {
     {
         const int of_thread = threadIdx.x + share * blockDim.x;
         const int end = of_thread < norm.n_shares ? vectors : 0;
-        const float *from[kVec];
+        uint32_t from[kVec];
 #pragma unroll
         for (int i = 0; i < kVec; i++)
-            from[i] = stage + (first + i) % kVec * plane() + (first + i) / kVec;
+            from[i] = plane_from(first + i);
 #pragma unroll 2
         for (int v = of_thread; v < end; v += norm.n_shares) {
             float z[kVec];
 #pragma unroll
             for (int i = 0; i < kVec; i++)
-                z[i] = from[i][v];
+                z[i] = load_shared(from[i] + 4 * v);
             f(z, last - first - v * kVec);
         }
     }
@@ -193,22 +284,19 @@ struct packet_row {
                                                 const F &finish, const G &put) const
     {
         constexpr int kResults = n == 1 ? 2 : 1;
+        const int whole = kNeedsLater ? whole_packets(second, norm.residual_end) : 0;
 #pragma unroll 1
         for (int packet = threadIdx.x; packet * kVec < last; packet += kResults * blockDim.x) {
-            shifted_vector<kSize> part[kResults][n];
-            uint4 raw_second[kResults];
+            uint4 raw[kResults][n][2], raw_second[kResults];
             if constexpr (kNeedsLater)
-                load(second, norm.residual_end, packet, raw_second);
+                load(second, whole, packet, raw_second);
 #pragma unroll
-            for (int v = 0; v < kResults; v++) {
-                const int at = packet + v * (int)blockDim.x;
+            for (int v = 0; v < kResults; v++)
 #pragma unroll
                 for (int i = 0; i < n; i++)
-                    part[v][i].start(weights[i].from + at * 16,
-                                     weights[i].from && !is_cut(at) ? 16 : 0, weights[i].whole);
-            }
+                    weights[i].start(packet + v * (int)blockDim.x, raw[v][i]);
             if constexpr (kNeedsLater)
-                mend(second, norm.residual_end, packet, raw_second);
+                mend(second, whole, packet, raw_second);
 #pragma unroll
             for (int v = 0; v < kResults; v++) {
                 const int at = packet + v * (int)blockDim.x;
@@ -217,10 +305,8 @@ struct packet_row {
                     break;
 #pragma unroll
                 for (int i = 0; i < n; i++)
-                    get_gains(weights[i], part[v][i], at, gain[i]);
-#pragma unroll
-                for (int i = 0; i < kVec; i++)
-                    y[i] = stage[i * plane() + at];
+                    weights[i].finish(at, raw[v][i], gain[i]);
+                get(at, y);
                 if constexpr (kNeedsLater)
                     unpack<T>(raw_second[v], other);
                 finish(gain, other, y);
@@ -239,11 +325,10 @@ struct packet_row {
     __device__ __forceinline__ void put_back(int packet, float (&y)[kVec]) const
     {
 #pragma unroll
-        for (int i = 0; i < kVec; i++) {
+        for (int i = 0; i < kVec; i++)
             if (is_cut(packet) && (packet * kVec + i < first || packet * kVec + i >= last))
                 y[i] = 0.0f;
-            stage[i * plane() + packet] = y[i];
-        }
+        put(packet, y);
     }
     // f(vector, x, from, to) of vectors that begin as many elements before the row's first as they
     // are told: of each of them elements from, ... to - 1 are the row's.
@@ -251,10 +336,10 @@ struct packet_row {
     __device__ __forceinline__ void for_each_from(int before, const F &f) const
     {
         const int begin = first - before + kVec;
-        const float *from[kVec];
+        uint32_t from[kVec];
 #pragma unroll
         for (int i = 0; i < kVec; i++)
-            from[i] = stage + (begin + i) % kVec * plane() + (begin + i) / kVec - 1;
+            from[i] = plane_from(begin + i) - 4;
 #pragma unroll 1
         for (int v = threadIdx.x; v * kVec < before + (int)norm.hidden; v += blockDim.x) {
             const int start = max(0, before - v * kVec);
@@ -262,24 +347,8 @@ struct packet_row {
             float y[kVec];
 #pragma unroll
             for (int i = 0; i < kVec; i++)
-                y[i] = i >= start && i < end ? from[i][v] : 0.0f;
+                y[i] = i >= start && i < end ? load_shared(from[i] + 4 * v) : 0.0f;
             f(v, y, start, end);
         }
-    }
-
-  private:
-    // Of a packet that is cut, or the last of its tensor, by elements.
-    __device__ __forceinline__ void get_gains(const packet_weights<T> &weights,
-                                              const shifted_vector<kSize> &part, int packet,
-                                              float (&gain)[kVec]) const
-    {
-        uint4 raw = no_weight<T>();
-        if (weights.from)
-            raw = part.finish(first - packet * kVec, last - packet * kVec);
-        unpack<T>(raw, gain);
-        if (!weights.from)
-#pragma unroll
-            for (float &value : gain)
-                value = weights.absent;
     }
 };
