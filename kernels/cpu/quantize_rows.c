@@ -94,15 +94,15 @@ static void largest(const float *x, int64_t n, int64_t tile, bool counts_nan,
 /* Of so many values each: no tile is smaller, and all are multiples. */
 enum { STEP = 16, STEPS = CPU_BLOCK / STEP };
 
-/* Codes in the making. Those of e2m1 are numbers in lanes first. */
+/* Codes in the making. Those of e2m1 are bytes first. */
 struct making {
     const struct cpu_codes *how;
     const float *x;
     uint8_t *to;
     int64_t n;
     bool is_streamed;
-    float divisor[STEPS]; /* of each step */
-    _Alignas(64) int32_t lane[CPU_BLOCK];
+    float divisor[STEPS];                        /* of each step */
+    _Alignas(64) uint16_t two[STEPS * STEP / 2]; /* codes, a byte each */
     _Alignas(64) uint8_t code[CPU_BLOCK];
 };
 
@@ -145,17 +145,6 @@ INLINE vint e2m1_of(vfloat x)
            (((vint)number >> 28) & 8);
 }
 
-typedef uint8_t lane_bytes __attribute__((vector_size(LANES)));
-
-INLINE raw8 low_bytes(vint lo, vint hi)
-{
-    const lane_bytes both[] = {__builtin_convertvector(lo, lane_bytes),
-                               __builtin_convertvector(hi, lane_bytes)};
-    raw8 all;
-    memcpy(&all, both, sizeof all);
-    return all;
-}
-
 /* Codes of n quotients, each correctly rounded. They go from registers to where
  * they stay: what is streamed is written in order, and a load that two stores
  * made up would wait behind it. */
@@ -170,8 +159,7 @@ INLINE void store_quotients(enum code_element element, struct making *of,
                    low_bytes(i8_of(q.lo, least), i8_of(q.hi, least)), n,
                    of->is_streamed);
     else
-        store32(of->lane + i,
-                (block){(vfloat)e2m1_of(q.lo), (vfloat)e2m1_of(q.hi)});
+        store8(of->two + i / 2, low_bytes(e2m1_of(q.lo), e2m1_of(q.hi)));
 }
 
 INLINE block step_of(const float *value, int64_t i)
@@ -233,12 +221,12 @@ static void make_all(bool is_exact, struct making *of)
     }
 }
 
-/* Two of the lanes are a byte. */
+/* Two codes are a byte. */
 static void pack(const struct making *of, uint8_t *restrict to)
 {
-    const int32_t *restrict lane = of->lane;
+    const uint16_t *restrict two = of->two;
     for (int64_t i = 0; i < of->n / 2; i++)
-        to[i] = (uint8_t)(lane[2 * i] | lane[2 * i + 1] << 4);
+        to[i] = (uint8_t)(two[i] | two[i] >> 4);
 }
 
 /* What is streamed is whole lines. */
@@ -298,9 +286,9 @@ static void encode(const struct cpu_codes *how, void *to, const float *x,
 /* ------------------------------------------------------------------ values */
 
 typedef uint8_t bytes __attribute__((vector_size(BLOCK)));
-typedef int8_t numbers __attribute__((vector_size(LANES)));
 typedef uint16_t halves __attribute__((vector_size(2 * BLOCK)));
 typedef uint32_t pairs __attribute__((vector_size(2 * BLOCK)));
+_Static_assert(sizeof(pairs) == sizeof(vint), "two codes a lane");
 
 /* Codes of floats are the upper bits of float16's, where these have as many
  * bits in the exponent, and of 2^-8 or 2^-14 of them where they have less. NaN
@@ -314,16 +302,11 @@ INLINE block values_of(enum code_element element, const uint8_t *code)
 {
     raw16 half;
     if (element == CODE_I8) {
-        numbers lo, hi;
-        memcpy(&lo, code, sizeof lo);
-        memcpy(&hi, code + LANES, sizeof hi);
-        return (block){floats_of(__builtin_convertvector(lo, vint)),
-                       floats_of(__builtin_convertvector(hi, vint))};
+        const vint lo = load_bytes(code), hi = load_bytes(code + LANES);
+        return (block){floats_of(lo << 24 >> 24), floats_of(hi << 24 >> 24)};
     }
     if (element == CODE_E2M1) { /* two a byte */
-        lane_bytes two;
-        memcpy(&two, code, sizeof two);
-        const pairs x = __builtin_convertvector(two, pairs);
+        const pairs x = (pairs)load_bytes(code);
         const pairs y =
             (x & 8) << 12 | (x & 7) << 9 | (x & 0x80) << 24 | (x & 0x70) << 21;
         memcpy(&half, &y, sizeof half);

@@ -20,10 +20,12 @@
  *                                   NaN
  *     at_most                       x, or most where that is smaller
  *     negative_magnitude            -|x|
- *     scaled                        x * 2^k, k a whole number from -250 to 1
+ *     HAS_POWERS                    is a table of 32 powers one instruction?
+ *     power_of_part                 2^(k / 32) of the last five bits of k, then
+ *     scaled                        x * 2^k, k a whole number from -250 to 250;
+ *                                   with HAS_POWERS what is below any k
  *     reciprocal                    1 / x of a positive normal number, to
- *                                   1.2e-7: vectors are divided in the time of
- *                                   twenty other operations
+ *                                   1.2e-7
  *     raw16, raw8                   BLOCK elements of 2 or 1 bytes
  *     load32 load16                 any address
  *     store32 store16 store8        any address
@@ -39,6 +41,8 @@
  *                                   narrow_fp8 multiplies by scale first
  *     result_bf16                   narrow_bf16 of what arithmetic made, whose
  *                                   NaNs are quiet: a NaN, not every bit of it
+ *     low_bytes                     of the lanes of a block of integers
+ *     load_bytes                    LANES bytes, one a lane
  *     add_bf16_squares              the squares of two elements to each lane
  *     split*, merge*                the same, with the even elements in lo and
  *                                   the odd ones in hi

@@ -6,7 +6,14 @@
 
 #include <immintrin.h>
 
-enum { LANES = 8, BLOCK = 2 * LANES, HAS_FUSED = 1, STREAMS = 1, UNROLLS = 0 };
+enum {
+    LANES = 8,
+    BLOCK = 2 * LANES,
+    HAS_FUSED = 1,
+    HAS_POWERS = 0,
+    STREAMS = 1,
+    UNROLLS = 0
+};
 
 typedef __m256 vfloat;
 typedef __m256i raw16;

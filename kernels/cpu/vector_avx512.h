@@ -7,7 +7,14 @@
 
 #include <immintrin.h>
 
-enum { LANES = 16, BLOCK = 2 * LANES, HAS_FUSED = 1, STREAMS = 1, UNROLLS = 0 };
+enum {
+    LANES = 16,
+    BLOCK = 2 * LANES,
+    HAS_FUSED = 1,
+    HAS_POWERS = 1,
+    STREAMS = 1,
+    UNROLLS = 0
+};
 
 typedef __m512 vfloat;
 typedef __m512i raw16;
@@ -89,6 +96,21 @@ INLINE vfloat reciprocal(vfloat x)
 {
     const vfloat y = _mm512_maskz_rcp14_ps(ALL_LANES, x);
     return _mm512_fmadd_ps(y, _mm512_fnmadd_ps(x, y, splat(1)), y);
+}
+
+INLINE vfloat power_of_part(vint k)
+{
+    const __m512 first = _mm512_set_ps(
+        0x1.6247ecp+0f, 0x1.5ab07ep+0f, 0x1.5342b6p+0f, 0x1.4bfdaep+0f,
+        0x1.44e086p+0f, 0x1.3dea64p+0f, 0x1.371a74p+0f, 0x1.306fep+0f,
+        0x1.29e9ep+0f, 0x1.2387a6p+0f, 0x1.1d4874p+0f, 0x1.172b84p+0f,
+        0x1.11301ep+0f, 0x1.0b5586p+0f, 0x1.059b0ep+0f, 0x1p+0f);
+    const __m512 last = _mm512_set_ps(
+        0x1.f50766p+0f, 0x1.ea4afap+0f, 0x1.dfc974p+0f, 0x1.d5818ep+0f,
+        0x1.cb720ep+0f, 0x1.c199bep+0f, 0x1.b7f77p+0f, 0x1.ae89fap+0f,
+        0x1.a5503cp+0f, 0x1.9c4918p+0f, 0x1.93737cp+0f, 0x1.8ace54p+0f,
+        0x1.82589ap+0f, 0x1.7a1148p+0f, 0x1.71f75ep+0f, 0x1.6a09e6p+0f);
+    return _mm512_permutex2var_ps(first, (__m512i)k, last);
 }
 
 INLINE vint nearest_integers(vfloat x)
@@ -455,6 +477,24 @@ INLINE raw8 pick_bytes(__m512i lo, __m512i table, __m512i hi, int byte)
     return _mm512_castsi512_si256(_mm512_permutex2var_epi8(lo, index, hi));
 }
 
+/* Byte 0 of every lane of a block whose halves are its first and last. */
+INLINE __m512i narrow_table(void)
+{
+    return _mm512_set_epi32(0, 0, 0, 0, 0, 0, 0, 0, 0x7C787470, 0x6C686460,
+                            0x5C585450, 0x4C484440, 0x3C383430, 0x2C282420,
+                            0x1C181410, 0x0C080400);
+}
+
+INLINE raw8 low_bytes(vint lo, vint hi)
+{
+    return pick_bytes((__m512i)lo, narrow_table(), (__m512i)hi, 0);
+}
+
+INLINE vint load_bytes(const void *from)
+{
+    return (vint)_mm512_cvtepu8_epi32(_mm_loadu_si128(from));
+}
+
 INLINE raw8 pack_fp8(block x, float scale, int m, int b, float max,
                      __m512i table)
 {
@@ -480,10 +520,7 @@ INLINE raw8 pack_fp8(block x, float scale, int m, int b, float max,
 
 INLINE raw8 narrow_fp8(block x, float scale, int m, int b, float max)
 {
-    const __m512i table = _mm512_set_epi32(
-        0, 0, 0, 0, 0, 0, 0, 0, 0x7C787470, 0x6C686460, 0x5C585450, 0x4C484440,
-        0x3C383430, 0x2C282420, 0x1C181410, 0x0C080400);
-    return pack_fp8(x, scale, m, b, max, table);
+    return pack_fp8(x, scale, m, b, max, narrow_table());
 }
 
 INLINE raw8 merge_fp8(block x, float scale, int m, int b, float max)

@@ -10,7 +10,14 @@
 
 /* STREAMS = 1 streams and prefetches as on x86-64. Neither has been measured
  * on this architecture: NOTES.md. */
-enum { LANES = 4, BLOCK = 2 * LANES, HAS_FUSED = 1, STREAMS = 0, UNROLLS = 1 };
+enum {
+    LANES = 4,
+    BLOCK = 2 * LANES,
+    HAS_FUSED = 1,
+    HAS_POWERS = 0,
+    STREAMS = 0,
+    UNROLLS = 1
+};
 
 typedef float32x4_t vfloat;
 typedef int32x4_t vint;

@@ -61,6 +61,30 @@ INLINE vfloat reciprocal(vfloat x)
     return nearer_reciprocal(x, nearer_reciprocal(x, second));
 }
 
+/* Where HAS_POWERS is 0 nothing reads it. */
+INLINE vfloat power_of_part(vint k)
+{
+    return (vfloat)k;
+}
+
+typedef uint8_t lane_bytes __attribute__((vector_size(LANES)));
+
+INLINE raw8 low_bytes(vint lo, vint hi)
+{
+    const lane_bytes both[] = {__builtin_convertvector(lo, lane_bytes),
+                               __builtin_convertvector(hi, lane_bytes)};
+    raw8 all;
+    memcpy(&all, both, sizeof all);
+    return all;
+}
+
+INLINE vint load_bytes(const void *from)
+{
+    lane_bytes x;
+    memcpy(&x, from, sizeof x);
+    return __builtin_convertvector(x, vint);
+}
+
 INLINE block load32_part(const void *from, int64_t n)
 {
     float x[BLOCK] = {0};

@@ -5,7 +5,14 @@
 #ifndef ROPED_CPU_VECTOR_PORTABLE_H
 #define ROPED_CPU_VECTOR_PORTABLE_H
 
-enum { LANES = 4, BLOCK = 2 * LANES, HAS_FUSED = 0, STREAMS = 1, UNROLLS = 0 };
+enum {
+    LANES = 4,
+    BLOCK = 2 * LANES,
+    HAS_FUSED = 0,
+    HAS_POWERS = 0,
+    STREAMS = 1,
+    UNROLLS = 0
+};
 
 typedef float vfloat __attribute__((vector_size(4 * sizeof(float))));
 typedef int32_t vint __attribute__((vector_size(sizeof(vfloat))));
