@@ -54,6 +54,7 @@ static void gradient_block(const struct gradient_loop *loop, int64_t row,
         of.grad_up = act_at(&loop->grad.up, row, i);
     }
     of.is_streamed = loop->is_streamed;
+    of.ahead = act_ahead(&loop->of);
     loop->rows->activation->descend(plan, &of, n);
 }
 

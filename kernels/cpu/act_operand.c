@@ -34,6 +34,16 @@ void *act_at(const struct act_operand *of, int64_t row, int64_t i)
                   roped_dtype_bytes(of->tensor->dtype));
 }
 
+int64_t act_ahead(const struct act_operands *of)
+{
+    const struct act_operand *gate = &of->gate;
+    const int64_t bytes =
+        gate->stride * (int64_t)roped_dtype_bytes(gate->tensor->dtype);
+    if (!of->up.tensor || of->up.tensor->data != gate->tensor->data || !bytes)
+        return CPU_AHEAD;
+    return cpu_ceil_div(CPU_AHEAD, bytes) * bytes;
+}
+
 void act_load(const struct cpu_rows *rows, const struct act_operand *from,
               int64_t row, int64_t i, int64_t n, float *to)
 {

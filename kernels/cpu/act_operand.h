@@ -24,6 +24,10 @@ struct act_operands act_operands_of(const struct act_and_mul_plan *plan,
                                     const struct roped_tensor *gate,
                                     const struct roped_tensor *up);
 
+/* How far ahead memory of these is best asked for, in bytes: a gate and an up
+ * in rows of one tensor reach each other's memory by less than whole rows. */
+int64_t act_ahead(const struct act_operands *of);
+
 /* Elements [i, i + n) of a row, and zeros up to a multiple of CPU_LANES. */
 void act_load(const struct cpu_rows *rows, const struct act_operand *from,
               int64_t row, int64_t i, int64_t n, float *to);

@@ -180,11 +180,13 @@ struct act_values act_values_of(const struct roped_call *call,
 {
     const struct roped_tensor *x = &call->in[ACT_AND_MUL_X],
                               *gate = &call->in[ACT_AND_MUL_GATE];
-    return (struct act_values){
+    struct act_values values = {
         .rows = rows,
         .plan = plan,
         .dtype = roped_tensor_given(x) ? x->dtype : gate->dtype,
         .operands = act_operands_of(plan, x, gate, &call->in[ACT_AND_MUL_UP])};
+    values.ahead = act_ahead(&values.operands);
+    return values;
 }
 
 /* Elements of an operand where they are, or every second one, as floats. */
@@ -232,6 +234,7 @@ void act_values_store(const struct act_values *of, int64_t row, int64_t i,
         .gate = find(of, &from->gate, row, i, n, gate),
         .up = plan->gated ? find(of, &from->up, row, i, n, up) : NULL,
         .to = to->data,
-        .is_streamed = to->is_streamed};
+        .is_streamed = to->is_streamed,
+        .ahead = of->ahead};
     of->rows->activation->gate(plan, &gated, n);
 }

@@ -12,6 +12,7 @@ struct act_values {
     const struct act_and_mul_plan *plan;
     enum roped_dtype dtype; /* T */
     struct act_operands operands;
+    int64_t ahead; /* as cpu_gated has it */
 };
 
 /* Of a call whose first inputs are those of act_and_mul. */

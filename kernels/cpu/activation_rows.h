@@ -16,6 +16,7 @@ struct cpu_gated {
     const void *up;   /* (optional) */
     void *to;         /* may be gate or up where it is of that type */
     bool is_streamed; /* to */
+    int64_t ahead;    /* bytes from gates and ups to what is asked for */
 };
 
 /* All of a type. Gradients may be gates or ups. */
@@ -27,6 +28,7 @@ struct cpu_gated_gradient {
     void *grad_gate;
     void *grad_up; /* where there is an up */
     bool is_streamed;
+    int64_t ahead; /* as above */
 };
 
 struct cpu_activation_rows {

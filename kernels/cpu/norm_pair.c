@@ -37,6 +37,7 @@ static void gate(const struct pair_loop *loop, int64_t group, int64_t i,
                  int64_t n, struct cpu_gated of)
 {
     of.dtype = loop->dtype;
+    of.ahead = CPU_AHEAD;
     of.gate = column_at(loop, loop->of.second, group, i);
     loop->rows->activation->gate(&loop->act, &of, n);
 }

@@ -37,7 +37,8 @@ enum {
     CPU_PAIRS = CPU_BLOCK / 2,
     CPU_ROWS = 64,
     CPU_WEIGHTS = 32,
-    CPU_LANES = 32 /* divides a block's elements where one loop does all */
+    CPU_AHEAD = 8192, /* bytes: how far ahead memory is asked for */
+    CPU_LANES = 32    /* divides a block's elements where one loop does all */
 };
 
 /* How a row goes from one type to another. */

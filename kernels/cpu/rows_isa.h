@@ -179,7 +179,7 @@ INLINE void prefetch_elements(enum roped_dtype dtype, const void *x, int64_t n)
  * own prefetching ends with every page and keeps fewer lines under way: on a
  * Xeon rope_quantize had 0.74 of the copy without, 0.85 to 1.0 with it.
  */
-enum { AHEAD = 8192 };
+enum { AHEAD = CPU_AHEAD };
 
 INLINE void prefetch_ahead(enum roped_dtype dtype, const void *x, int64_t n)
 {

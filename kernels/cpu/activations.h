@@ -1,0 +1,408 @@
+/*
+ * activations.h - activations and their slopes of vectors and blocks of
+ * float32: what activation_rows.c makes its loops of. Their relative error
+ * stays below 1e-6 wherever the result is normal: what goes into an exponent is
+ * two floats, a value and what float32 loses of it.
+ */
+#ifndef ROPED_CPU_ACTIVATIONS_H
+#define ROPED_CPU_ACTIVATIONS_H
+
+#include "cpu/rows_isa.h"
+#include "ops/act_and_mul.h"
+
+/* --------------------------------------------------------------- arithmetic */
+
+INLINE vfloat within(float most, vfloat x)
+{
+    return at_least(splat(-most), at_most(splat(most), x));
+}
+
+/* What float32 loses of a * b, which is product then. */
+INLINE vfloat lost_of(vfloat a, vfloat b, vfloat product)
+{
+    if (HAS_FUSED)
+        return multiply_add(a, b, -product);
+    vfloat lost;
+    for (int i = 0; i < LANES; i++)
+        lost[i] = (float)((double)a[i] * (double)b[i] - (double)product[i]);
+    return lost;
+}
+
+/* ------------------------------------------------------------ exponentials */
+
+/* e^z = p * 2^k, and k is a whole number. Where that leaves float32's normal
+ * range a number times it may not: it comes between. */
+struct exponential {
+    vfloat p, k;
+};
+#define LEAST   (-170.0f)    /* nothing is left of float32 from there on */
+#define NO_REST splat(-0.0f) /* which compilers need not add */
+
+/* The same less 1 as p, of z + rest, z from LEAST to 0: where k is 0 that has
+ * all of float32's digits. */
+INLINE struct exponential exponential_less_1(vfloat z, vfloat rest)
+{
+    const vfloat to_integer = splat(0x1.8p23f);
+    const vfloat k =
+        multiply_add(z, splat(0x1.715476p+0f), to_integer) - to_integer;
+    vfloat r = multiply_add(k, splat(-0.693359375f), z);
+    r = multiply_add(k, splat(2.12194440e-4f), r) + rest;
+    vfloat p =
+        multiply_add(splat(1.9875691500e-4f), r, splat(1.3981999507e-3f));
+    p = multiply_add(p, r, splat(8.3334519073e-3f));
+    p = multiply_add(p, r, splat(4.1665795894e-2f));
+    p = multiply_add(p, r, splat(1.6666665459e-1f));
+    p = multiply_add(p, r, splat(5.0000001201e-1f));
+    return (struct exponential){multiply_add(p, r * r, r), k};
+}
+
+/* Of z + rest, z from LEAST to 0 or, where its power is a float, above. Where a
+ * table of 32 powers is one instruction, k counts parts of 1 / 32: the table
+ * has the fraction, scaled takes what is below, and two steps do for the rest.
+ */
+INLINE struct exponential exponential_of(vfloat z, vfloat rest)
+{
+    if (!HAS_POWERS) {
+        const struct exponential e = exponential_less_1(z, rest);
+        return (struct exponential){e.p + splat(1), e.k};
+    }
+    const vfloat to_part = splat(0x1.8p18f);
+    const vfloat index = multiply_add(z, splat(0x1.715476p+0f), to_part);
+    const vfloat k = index - to_part;
+    vfloat r = multiply_add(k, splat(-0.693359375f), z);
+    r = multiply_add(k, splat(2.12194440e-4f), r) + rest;
+    const vfloat q = r * multiply_add(splat(0.5f), r, splat(0x1.0000f6p+0f));
+    const vfloat power = power_of_part((vint)index);
+    return (struct exponential){multiply_add(power, q, power), k};
+}
+
+/* m * e^z */
+INLINE vfloat times_power(vfloat m, struct exponential e)
+{
+    return scaled(m * e.p, e.k);
+}
+
+INLINE vfloat power_of(struct exponential e)
+{
+    return scaled(e.p, e.k);
+}
+
+/* m * sigmoid(z) for z = -|z| where that is low, |z| else; m has its sign, or
+ * is 1. */
+INLINE vfloat times_sigmoid(vfloat m, vmask is_low, vfloat z, vfloat rest)
+{
+    const struct exponential e = exponential_of(z, rest);
+    const vmask is_left = is_less(splat(LEAST), z);
+    const vfloat low = times_power(pick_lanes(is_left, m, splat(-0.0f)), e);
+    return pick_lanes(is_low, low, m) * reciprocal(splat(1) + power_of(e));
+}
+
+/* ------------------------------------------------------------- activations */
+
+/* -|z|, and what is left of it */
+INLINE vfloat low_of(vfloat z)
+{
+    return at_least(splat(LEAST), negative_magnitude(z));
+}
+
+INLINE vfloat silu(vfloat x)
+{
+    const vmask is_low = is_less(x, splat(0));
+    return times_sigmoid(x, is_low, low_of(x), NO_REST);
+}
+
+INLINE vfloat sigmoid(vfloat x)
+{
+    const vmask is_low = is_less(x, splat(0));
+    const vfloat one = pick_lanes(is_nan(x), x, splat(1));
+    return times_sigmoid(one, is_low, low_of(x), NO_REST) +
+           splat(0); /* never -0 */
+}
+
+/* What alpha * x, which is z, loses, where something is left of e^-|z|. */
+INLINE vfloat rest_of(vfloat alpha, vfloat x, vfloat z)
+{
+    const vmask is_left = is_less(splat(LEAST), negative_magnitude(z));
+    return pick_lanes(is_left, lost_of(alpha, x, z), splat(0));
+}
+
+/* x * sigmoid(alpha * x) */
+INLINE vfloat quick_gelu(vfloat x, vfloat alpha)
+{
+    const vfloat z = alpha * x, rest = rest_of(alpha, x, z);
+    const vmask is_low = is_less(z, splat(0));
+    return times_sigmoid(x, is_low, low_of(z), pick_lanes(is_low, rest, -rest));
+}
+
+/* x * (1 + tanh(u)) / 2 = x * sigmoid(2 u), 2 u = x * (c + d * x^2): a value
+ * and what it loses. */
+struct pair {
+    vfloat value, rest;
+};
+
+INLINE struct pair gelu_tanh_exponent(vfloat x)
+{
+    const vfloat c = splat(0x1.988454p+0f), c_rest = splat(-0x1.857936p-25f);
+    const vfloat d = splat(0x1.2444f2p-4f), d_rest = splat(0x1.49b16ap-29f);
+    const vfloat square = x * x, square_rest = lost_of(x, x, square);
+    const vfloat sum = multiply_add(d, square, c), of_square = sum - c;
+    vfloat rest = (c - (sum - of_square)) + lost_of(d, square, of_square);
+    rest = rest +
+           multiply_add(d, square_rest, multiply_add(d_rest, square, c_rest));
+    const vfloat z = x * sum;
+    return (struct pair){z, multiply_add(x, rest, lost_of(x, sum, z))};
+}
+
+INLINE vfloat gelu_tanh(vfloat x)
+{
+    const vfloat near = within(12.5f, x); /* 2 u is 159 there */
+    const struct pair z = gelu_tanh_exponent(near);
+    const vmask is_low = is_less(x, splat(0));
+    return times_sigmoid(pick_lanes(is_low, near, x), is_low,
+                         pick_lanes(is_low, z.value, -z.value),
+                         pick_lanes(is_low, z.rest, -z.rest));
+}
+
+/*
+ * Phi(-a) = e^(-a^2 / 2) * erfcx(y) / 2 with y = a / sqrt(2).
+ * (1 + 2 y) * erfcx(y) - 1 is a polynomial of 1.4 - 4.8 / (y + 2), to 1e-8 for
+ * y up to 10.
+ */
+struct normal_tail {
+    vfloat a;             /* |x|, up to where nothing is left */
+    vfloat p;             /* p times the power of e is Phi(-a), */
+    struct exponential e; /* and e is e^(-a^2 / 2) */
+};
+
+INLINE struct normal_tail normal_tail_of(vfloat x)
+{
+    const vfloat magnitude = pick_lanes(is_less(x, splat(0)), -x, x);
+    const vfloat a = pick_lanes(is_less(magnitude, splat(18)), magnitude,
+                                splat(18)), /* of NaN too */
+        square = a * a;
+    const struct exponential e = exponential_of(
+        splat(-0.5f) * square, splat(-0.5f) * lost_of(a, a, square));
+    const vfloat y = at_most(splat(10), a * splat(0x1.6a09e6p-1f));
+    const vfloat s =
+        multiply_add(splat(-4.8f), reciprocal(y + splat(2)), splat(1.4f));
+    vfloat w = multiply_add(splat(0x1.6da732p-17f), s, splat(0x1.00230ep-18f));
+    w = multiply_add(w, s, splat(-0x1.cb0774p-14f));
+    w = multiply_add(w, s, splat(-0x1.45fe5cp-13f));
+    w = multiply_add(w, s, splat(0x1.875582p-11f));
+    w = multiply_add(w, s, splat(0x1.157750p-9f));
+    w = multiply_add(w, s, splat(-0x1.9d1b64p-8f));
+    w = multiply_add(w, s, splat(-0x1.5cfdbcp-6f));
+    w = multiply_add(w, s, splat(0x1.d3715ap-4f));
+    w = multiply_add(w, s, splat(-0x1.6cf9ecp-3f));
+    w = multiply_add(w, s, splat(-0x1.370fccp-6f));
+    w = multiply_add(w, s, splat(0x1.25ea64p-2f));
+    const vfloat p = multiply_add(splat(0.5f), w, splat(0.5f)) *
+                     reciprocal(multiply_add(splat(2), y, splat(1))) * e.p;
+    return (struct normal_tail){a, p, e};
+}
+
+/* x * Phi(x) */
+INLINE vfloat gelu(vfloat x)
+{
+    const struct normal_tail tail = normal_tail_of(x);
+    const vfloat below = -scaled(tail.a * tail.p, tail.e.k);
+    return pick_lanes(is_less(x, splat(0)), below,
+                      x * (splat(1) - scaled(tail.p, tail.e.k)));
+}
+
+/* (1 - e^(-2 |x|)) / (1 + e^(-2 |x|)), or a series where that is 0 / 2. */
+INLINE vfloat tanh_of(vfloat x)
+{
+    const vmask is_low = is_less(x, splat(0));
+    const vfloat a = pick_lanes(is_low, -x, x), square = x * x;
+    const vfloat power = power_of(
+        exponential_of(at_least(splat(LEAST), splat(-2) * a), NO_REST));
+    const vfloat far = (splat(1) - power) * reciprocal(splat(1) + power);
+    vfloat p =
+        multiply_add(splat(0x1.664f48p-6f), square, splat(-0x1.ba1ba2p-5f));
+    p = multiply_add(p, square, splat(0x1.111112p-3f));
+    p = multiply_add(p, square, splat(-0x1.555556p-2f));
+    const vfloat near = multiply_add(x * square, p, x);
+    const vfloat y = pick_lanes(is_less(a, splat(0.25f)), near,
+                                pick_lanes(is_low, -far, far));
+    return pick_lanes(is_nan(x), x, y);
+}
+
+/* 2^k * p + (2^k - 1) */
+INLINE vfloat expm1_of(vfloat x)
+{
+    const struct exponential e =
+        exponential_less_1(at_least(splat(LEAST), x), NO_REST);
+    const vfloat y = scaled(e.p, e.k) + (scaled(splat(1), e.k) - splat(1));
+    return pick_lanes(is_nan(x), x, y);
+}
+
+INLINE vfloat act_anywhere(enum activation activation, vfloat alpha, vfloat x)
+{
+    const vfloat y = pick_lanes(is_less(x, splat(0)), splat(0), x);
+    if (activation == ACT_SILU)
+        return silu(x);
+    if (activation == ACT_GELU)
+        return gelu(x);
+    if (activation == ACT_GELU_TANH)
+        return gelu_tanh(x);
+    if (activation == ACT_RELU2)
+        return y * y;
+    if (activation == ACT_QUICK_GELU)
+        return quick_gelu(x, alpha);
+    if (activation == ACT_SIGMOID)
+        return sigmoid(x);
+    return y;
+}
+
+/* ----------------------------------------------------- values near 0 */
+
+/* m * sigmoid(z) from -z and its rest, where e^-z is a normal number. Other
+ * lanes have any number; without tables their k must be an integer too. */
+INLINE vfloat times_near_sigmoid(vfloat m, vfloat minus_z, vfloat minus_rest)
+{
+    const vfloat z = HAS_POWERS ? minus_z : within(88, minus_z);
+    return m / (splat(1) + power_of(exponential_of(z, minus_rest)));
+}
+
+/* Does act_near compute this activation? It is that of act_anywhere but for the
+ * lanes whose result is all but x or 0, and takes half the operations. */
+INLINE bool has_near(enum activation activation)
+{
+    return activation == ACT_SILU || activation == ACT_SIGMOID ||
+           activation == ACT_QUICK_GELU || activation == ACT_GELU_TANH;
+}
+
+/* Of what is_near compares with most_near: |x|, or |z|. NaN is 0. */
+INLINE vfloat distance_of(enum activation activation, vfloat alpha, vfloat x)
+{
+    if (activation == ACT_QUICK_GELU)
+        x = alpha * x;
+    return larger_magnitude(x, splat(0));
+}
+
+INLINE float most_near(enum activation activation)
+{
+    return activation == ACT_GELU_TANH ? 9.25f : 87; /* z is 72 there */
+}
+
+INLINE vfloat act_near(enum activation activation, vfloat alpha, vfloat x)
+{
+    if (activation == ACT_SILU)
+        return times_near_sigmoid(x, -x, NO_REST);
+    if (activation == ACT_SIGMOID)
+        return times_near_sigmoid(pick_lanes(is_nan(x), x, splat(1)), -x,
+                                  NO_REST);
+    if (activation == ACT_QUICK_GELU) {
+        const vfloat z = alpha * x;
+        return times_near_sigmoid(x, -z, -lost_of(alpha, x, z));
+    }
+    const struct pair z = gelu_tanh_exponent(x);
+    return times_near_sigmoid(x, -z.value, -z.rest);
+}
+
+INLINE vfloat act_far(enum activation activation, vfloat alpha, vfloat x,
+                      vfloat near)
+{
+    const vmask is_near = is_less(distance_of(activation, alpha, x),
+                                  splat(most_near(activation)));
+    return pick_lanes(is_near, near, act_anywhere(activation, alpha, x));
+}
+
+/* A lane's value is the same whatever the others are. */
+INLINE block act(enum activation activation, vfloat alpha, block x)
+{
+    if (!has_near(activation))
+        return (block){act_anywhere(activation, alpha, x.lo),
+                       act_anywhere(activation, alpha, x.hi)};
+    const block y = {act_near(activation, alpha, x.lo),
+                     act_near(activation, alpha, x.hi)};
+    const vfloat most = larger_magnitude(distance_of(activation, alpha, x.lo),
+                                         distance_of(activation, alpha, x.hi));
+    if (UNLIKELY(!all_below(most, most_near(activation))))
+        return (block){act_far(activation, alpha, x.lo, y.lo),
+                       act_far(activation, alpha, x.hi, y.hi)};
+    return y;
+}
+
+/* ------------------------------------------------------------------ slopes */
+
+/* sigmoid(z) * (1 + w * sigmoid(-z)), the slope of x * sigmoid(z) where z is a
+ * function of x and w is x times its slope; w is finite. The others are those
+ * of times_sigmoid, word for word, so that the compiler finds what a value and
+ * its slope share: an exponential and a reciprocal. */
+INLINE vfloat slope_of_sigmoid(vmask is_low, vfloat low, vfloat rest, vfloat w)
+{
+    const struct exponential e = exponential_of(low, rest);
+    const vfloat power = power_of(e), r = reciprocal(splat(1) + power);
+    const vfloat p = pick_lanes(is_less(splat(LEAST), low), e.p, splat(0)) * r;
+    const vfloat t =
+        multiply_add(w, pick_lanes(is_low, r, power * r), splat(1));
+    return pick_lanes(is_low, scaled(t * p, e.k), t * r);
+}
+
+INLINE vfloat slope_of_silu(vfloat x)
+{
+    const vmask is_low = is_less(x, splat(0));
+    return slope_of_sigmoid(is_low, low_of(x), NO_REST, within(-LEAST, x));
+}
+
+INLINE vfloat slope_of_quick_gelu(vfloat x, vfloat alpha)
+{
+    const vfloat z = alpha * x, rest = rest_of(alpha, x, z);
+    const vmask is_low = is_less(z, splat(0));
+    return slope_of_sigmoid(is_low, low_of(z), pick_lanes(is_low, rest, -rest),
+                            within(-LEAST, z));
+}
+
+INLINE vfloat slope_of_gelu_tanh(vfloat x)
+{
+    const vfloat near = within(12.5f, x); /* as gelu_tanh, whose z this is */
+    const struct pair z = gelu_tanh_exponent(near);
+    const vmask is_low = is_less(x, splat(0));
+    const vfloat w = near * multiply_add(splat(3 * 0x1.2444f2p-4f), near * near,
+                                         splat(0x1.988454p+0f));
+    return slope_of_sigmoid(is_low, pick_lanes(is_low, z.value, -z.value),
+                            pick_lanes(is_low, z.rest, -z.rest), w);
+}
+
+/* Phi(x) + x * e^(-x^2 / 2) / sqrt(2 pi) */
+INLINE vfloat slope_of_gelu(vfloat x)
+{
+    const struct normal_tail tail = normal_tail_of(x);
+    const vfloat p =
+        multiply_add(splat(-0x1.988454p-2f) * tail.a, tail.e.p, tail.p);
+    const vfloat below = scaled(p, tail.e.k);
+    return pick_lanes(is_less(x, splat(0)), below, splat(1) - below);
+}
+
+INLINE vfloat slope_of_one_side(vfloat x, vfloat above)
+{
+    return pick_lanes(is_less(splat(0), x), above, splat(0));
+}
+
+INLINE vfloat slope_of_number(enum activation activation, vfloat alpha,
+                              vfloat x)
+{
+    if (activation == ACT_SILU)
+        return slope_of_silu(x);
+    if (activation == ACT_GELU)
+        return slope_of_gelu(x);
+    if (activation == ACT_GELU_TANH)
+        return slope_of_gelu_tanh(x);
+    if (activation == ACT_RELU2)
+        return slope_of_one_side(x, splat(2) * x);
+    if (activation == ACT_QUICK_GELU)
+        return slope_of_quick_gelu(x, alpha);
+    if (activation == ACT_SIGMOID)
+        return sigmoid(x) * sigmoid(-x);
+    return slope_of_one_side(x, splat(1));
+}
+
+/* NaN stays. */
+INLINE vfloat slope_of(enum activation activation, vfloat alpha, vfloat x)
+{
+    return pick_lanes(is_nan(x), x, slope_of_number(activation, alpha, x));
+}
+
+#endif
