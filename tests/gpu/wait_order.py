@@ -6,8 +6,11 @@ the wait. Reads the machine code with cuobjdump and follows every path from a
 kernel's entry to its wait. Parameters are no such memory: a function that is
 called with their address may load them.
 
-No instruction may have a descriptor of memory in a pair of registers that begins
-at an odd one: ptxas 13.0 has made such, and no chip runs them.
+ptxas 13.0 has made two kinds of instructions that must not be there. A descriptor
+of memory in a pair of registers that begins at an odd one is nothing that a chip
+runs. And a minimum with 0 as its least (VIMNMX.RELU) says which of its operands is
+less, which was taken for "it is the second one": max(min(x, n), 0) == n became
+x <= n.
 
     tests/gpu/wait_order.py libroped_kernels.so
 """
@@ -23,7 +26,10 @@ WAIT = "ACQBULK"
 PARAMETERS = "c[0x0][0x198]"  # on sm_90: the address of a kernel's parameters
 REGISTER = re.compile(r"\bU?R\d+\b")
 ADDRESS_OF_LOAD = re.compile(r"\bLD\.\S+ R\d+, .*\[(R\d+)\b")
-ODD_DESCRIPTOR = re.compile(r"desc\[UR\d*[13579]\]")
+FAULTS = {
+    "has an instruction that no chip has": re.compile(r"desc\[UR\d*[13579]\]"),
+    "asks a minimum which operand is less": re.compile(r"VIMNMX\.RELU R\d+, P[0-6],"),
+}
 FIRST_CHIP = 90  # older ones start no kernel before the one before it has ended
 
 
@@ -68,7 +74,7 @@ def early_access(code):
 def main(library):
     sass = subprocess.run(["cuobjdump", "-sass", library], capture_output=True,
                           text=True, check=True).stdout
-    n_kernels = n_early = n_odd = 0
+    n_kernels = n_early = n_faults = 0
     parts = re.split(r"code for sm_(\d+)", sass)[1:]
     for chip, functions in zip(parts[::2], parts[1::2]):
         if int(chip) < FIRST_CHIP:
@@ -80,12 +86,13 @@ def main(library):
             if access:
                 n_early += 1
                 print(f"{name} does not wait before {access}")
-            odd = next((text for _, text in code if ODD_DESCRIPTOR.search(text)), None)
-            if odd:
-                n_odd += 1
-                print(f"{name} has an instruction that no chip has: {odd}")
+            for what, pattern in FAULTS.items():
+                fault = next((text for _, text in code if pattern.search(text)), None)
+                if fault:
+                    n_faults += 1
+                    print(f"{name} {what}: {fault}")
     print(f"{n_kernels} kernels, {n_early} access memory before they wait")
-    return 1 if n_early or n_odd or not n_kernels else 0
+    return 1 if n_early or n_faults or not n_kernels else 0
 
 
 if __name__ == "__main__":
