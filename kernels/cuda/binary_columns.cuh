@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(kColumnsThreads, 2)
     bool is_last = false, is_sum;
     do {
         is_sum = is_last || gridDim.x == 1;
-        add_rows(
+        add_rows<8>(
             args.width, is_last ? gridDim.x : args.n_threads * kVec / args.width, shared,
             [&](uint32_t row, uint32_t at) {
                 return is_last ? __ldcg(args.partial + row * args.width + at)

@@ -228,12 +228,12 @@ __device__ __forceinline__ void finish_lanes(const sum_args &args, const lane_ar
 
 // The sum of each of n_columns over n_rows rows of values, by all threads: as many for a column as
 // there are, then one. value(row, column) is what there is, store(column, sum) takes the result.
-template <typename Value, typename Store>
+// kBatch: loads in flight: a loop would wait for each.
+template <uint32_t kBatch, typename Value, typename Store>
 __device__ __forceinline__ void add_rows(uint32_t n_columns, uint32_t n_rows,
                                          double (&shared)[kSumThreads], const Value &value,
                                          const Store &store)
 {
-    constexpr uint32_t kBatch = 8; // loads in flight: a loop would wait for each
     const uint32_t n_parts = max(blockDim.x / n_columns, 1u);
     const uint32_t part = n_parts > 1 ? threadIdx.x / n_columns : 0;
     for (uint32_t column = threadIdx.x - part * n_columns; column < n_columns;

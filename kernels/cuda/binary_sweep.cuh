@@ -404,11 +404,11 @@ __device__ __forceinline__ void store_own(const sweep_args &args, const column_p
         to[j] = element<T>::from_float(value[j]);
 }
 
-// What the panels of the block's rows have summed, where it is the last panel.
+// What the panels of the block's rows have summed, where it is the last panel. By all threads: of a
+// few rows there may be a thousand panels, of which a thread asks for many at once.
 template <typename T>
-__device__ __forceinline__ void finish_rows(const sweep_args &args)
+__device__ __forceinline__ void finish_rows(const sweep_args &args, double (&shared)[kSumThreads])
 {
-    constexpr uint32_t kBatch = 8; // loads in flight
     uint32_t *counter =
         args.row_counter + blockIdx.x / args.n_panels * args.sum.n_segments + blockIdx.y;
     if (args.n_panels == 1 || !comes_last(counter, args.n_panels))
@@ -416,22 +416,20 @@ __device__ __forceinline__ void finish_rows(const sweep_args &args)
     const int64_t begin = blockIdx.y * args.sum.steps_per_segment;
     const int64_t end = min(begin + args.sum.steps_per_segment, args.sum.n_steps);
     const int64_t n_rows = args.sum.n_kept * args.sum.n_steps;
-    const int64_t first = blockIdx.x / args.n_panels * args.sum.n_steps;
-    for (int64_t step = begin + threadIdx.x; step < end; step += blockDim.x) {
-        double sum = 0;
-        for (uint32_t panel = 0; panel < args.n_panels; panel += kBatch) {
-            float part[kBatch];
-#pragma unroll
-            for (uint32_t i = 0; i < kBatch; i++)
-                part[i] = panel + i < args.n_panels
-                              ? __ldcg(args.row_partial + (panel + i) * n_rows + first + step)
-                              : 0.0f;
-#pragma unroll
-            for (uint32_t i = 0; i < kBatch; i++)
-                sum += (double)part[i];
-        }
-        static_cast<T *>(args.sum.grad_x)[first + step] = element<T>::from_float((float)sum);
-    }
+    const int64_t first = blockIdx.x / args.n_panels * args.sum.n_steps + begin;
+    const uint32_t n = (uint32_t)(end - begin);
+    const float *from = args.row_partial + first;
+    T *to = static_cast<T *>(args.sum.grad_x) + first;
+    const auto value = [&](uint32_t panel, uint32_t row) {
+        return __ldcg(from + panel * n_rows + row);
+    };
+    const auto store = [&](uint32_t row, double sum) {
+        to[row] = element<T>::from_float((float)sum);
+    };
+    if (args.n_panels / max(kSumThreads / n, 1u) > 32)
+        add_rows<32>(n, args.n_panels, shared, value, store);
+    else
+        add_rows<8>(n, args.n_panels, shared, value, store);
 }
 
 template <typename T, int kMode>
@@ -460,7 +458,7 @@ __device__ __forceinline__ void finish_columns(const sweep_args &args, const col
     bool is_last = false, is_sum;
     do {
         is_sum = is_last || n_segments == 1;
-        add_rows(
+        add_rows<8>(
             n_columns, is_last ? n_segments : args.step_lanes, shared,
             [&](uint32_t row, uint32_t column) {
                 if (is_last) // past L1, which may have older lines
@@ -476,7 +474,7 @@ __device__ __forceinline__ void finish_columns(const sweep_args &args, const col
                     partial[(int64_t)blockIdx.y * n_columns + column] = (float)total;
             });
         if (kMode == kSweepCross && !is_last)
-            finish_rows<T>(args);
+            finish_rows<T>(args, shared);
         is_last = !is_sum && comes_last(args.sum.counter + blockIdx.x, n_segments);
     } while (is_last);
 }
