@@ -77,19 +77,6 @@ __device__ __noinline__ void store_part(char *to, int first, int last, uint4 raw
             reinterpret_cast<unit *>(to)[i] = (unit)(word[i * kUnit / 4] >> (i * kUnit % 4 * 8));
 }
 
-// So many bytes, 16 at most, on their way to shared memory (stage.cuh), and zeros behind them.
-__device__ __forceinline__ void copy_bytes(uint4 *to, const char *from, int bytes)
-{
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
-                     (uint32_t)__cvta_generic_to_shared(to)),
-                 "l"(__cvta_generic_to_global(from)), "r"(max(0, min(16, bytes)))
-                 : "memory");
-#else
-    *to = load_pieces(from, bytes);
-#endif
-}
-
 // The 16 bytes from byte off of packet a on, to which b is the next; units of kUnit (2 or 4) bytes.
 template <int kUnit>
 __device__ __forceinline__ uint4 shift_packets(const uint4 &a, const uint4 &b, int off)
