@@ -130,42 +130,35 @@ INLINE void gate_typed(enum activation activation, enum roped_dtype from,
     store(to, order, place(to, of->to, i), x, 1, n, of->is_streamed);
 }
 
+/* Either; of any types where from is none. */
+INLINE void gate_part(enum activation activation, enum roped_dtype from,
+                      enum roped_dtype to, const struct act_and_mul_plan *plan,
+                      const struct cpu_gated *of, int64_t i, int64_t n)
+{
+    if (from == ROPED_NO_DTYPE)
+        gate_block(activation, plan, of, i, n);
+    else
+        gate_typed(activation, from, to, plan, of, i, n);
+}
+
 INLINE void gate_row(enum activation activation, enum roped_dtype from,
                      enum roped_dtype to,
                      const struct act_and_mul_plan *given_plan,
                      const struct cpu_gated *given, int64_t n)
 {
     const struct act_and_mul_plan plan = *given_plan; /* no store changes it */
+    const bool is_any = from == ROPED_NO_DTYPE;
     struct cpu_gated of = *given;
-    int64_t i = 0;
     of.is_streamed = given->is_streamed && is_aligned(ROPED_U8, of.to, 0);
+    int64_t i = 0;
     for (; i + BLOCK <= n; i += BLOCK) {
-        prefetch_any(from, of.gate, i, of.ahead);
+        prefetch_any(is_any ? of.dtype : from, of.gate, i, of.ahead);
         if (of.up)
-            prefetch_any(from, of.up, i, of.ahead);
-        gate_typed(activation, from, to, &plan, &of, i, BLOCK);
+            prefetch_any(is_any ? of.up_dtype : from, of.up, i, of.ahead);
+        gate_part(activation, from, to, &plan, &of, i, BLOCK);
     }
     if (i < n)
-        gate_typed(activation, from, to, &plan, &of, i, n - i);
-}
-
-/* Of any types. */
-INLINE void gate_any(enum activation activation,
-                     const struct act_and_mul_plan *given_plan,
-                     const struct cpu_gated *given, int64_t n)
-{
-    const struct act_and_mul_plan plan = *given_plan; /* no store changes it */
-    struct cpu_gated of = *given;
-    int64_t i = 0;
-    of.is_streamed = given->is_streamed && is_aligned(ROPED_U8, of.to, 0);
-    for (; i + BLOCK <= n; i += BLOCK) {
-        prefetch_any(of.dtype, of.gate, i, of.ahead);
-        if (of.up)
-            prefetch_any(of.up_dtype, of.up, i, of.ahead);
-        gate_block(activation, &plan, &of, i, BLOCK);
-    }
-    if (i < n)
-        gate_block(activation, &plan, &of, i, n - i);
+        gate_part(activation, from, to, &plan, &of, i, n - i);
 }
 
 INLINE void gate_all(enum activation activation,
@@ -175,10 +168,9 @@ INLINE void gate_all(enum activation activation,
     const bool is_plain = plan->limit == INFINITY && plan->beta == 0;
     const bool is_one = (!of->up || of->up_dtype == of->dtype) &&
                         (of->rounds == ROPED_F32 || of->rounds == of->dtype);
-    const int types = TYPE_PAIR(of->dtype, of->to_dtype);
-    if (!is_plain || !is_one)
-        gate_any(activation, plan, of, n);
-    else if (types == TYPE_PAIR(ROPED_BF16, ROPED_BF16))
+    const int types =
+        is_plain && is_one ? TYPE_PAIR(of->dtype, of->to_dtype) : 0;
+    if (types == TYPE_PAIR(ROPED_BF16, ROPED_BF16))
         gate_row(activation, ROPED_BF16, ROPED_BF16, plan, of, n);
     else if (types == TYPE_PAIR(ROPED_F16, ROPED_F16))
         gate_row(activation, ROPED_F16, ROPED_F16, plan, of, n);
@@ -189,7 +181,7 @@ INLINE void gate_all(enum activation activation,
     else if (types == TYPE_PAIR(ROPED_F16, ROPED_F32))
         gate_row(activation, ROPED_F16, ROPED_F32, plan, of, n);
     else
-        gate_any(activation, plan, of, n);
+        gate_row(activation, ROPED_NO_DTYPE, ROPED_NO_DTYPE, plan, of, n);
 }
 
 static void gate(const struct act_and_mul_plan *plan,

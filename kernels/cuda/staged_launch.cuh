@@ -130,7 +130,7 @@ static int quarter_parts(const struct norm_args *args, int n_shares, int64_t mos
     return quarter_threads(n_shares, parts) <= kQuarterThreads ? parts : 0;
 }
 
-// Does a thread's share have more vectors than those of registers?
+// Has a share of the sum more vectors than a share of a row that registers hold?
 template <typename K>
 static bool has_wide_shares(const struct norm_args *args, int n_shares)
 {
