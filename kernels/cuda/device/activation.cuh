@@ -82,65 +82,60 @@ __device__ __forceinline__ float quick_gelu(float x, float alpha)
     return times_sigmoid(x, z < 0.0f, fmaxf(low, kLeastExponent), z < 0.0f ? rest : -rest);
 }
 
-// Phi(-a) = e^(-a^2 / 2) * erfcx(y) / 2 with y = a / sqrt(2), and (1 + 2 y) * erfcx(y) - 1 is a
-// polynomial of 1.4 - 4.8 / (y + 2), to 1e-8 for y up to 10.
-//
-// erfcx(a / sqrt(2)) / 2
-__device__ __forceinline__ float half_erfcx(float a)
+// x for x above 0, and -0 else, so that a difference from it has the sign of x. NaN stays.
+__device__ __forceinline__ float part_above_zero(float x)
 {
-    float y = fminf(a * 0x1.6a09e6p-1f, 10.0f);
-    float s = fmaf(-4.8f, reciprocal_of(y + 2.0f), 1.4f);
-    float w = fmaf(0x1.6da732p-17f, s, 0x1.00230ep-18f);
-    w = fmaf(w, s, -0x1.cb0774p-14f);
-    w = fmaf(w, s, -0x1.45fe5cp-13f);
-    w = fmaf(w, s, 0x1.875582p-11f);
-    w = fmaf(w, s, 0x1.157750p-9f);
-    w = fmaf(w, s, -0x1.9d1b64p-8f);
-    w = fmaf(w, s, -0x1.5cfdbcp-6f);
-    w = fmaf(w, s, 0x1.d3715ap-4f);
-    w = fmaf(w, s, -0x1.6cf9ecp-3f);
-    w = fmaf(w, s, -0x1.370fccp-6f);
-    w = fmaf(w, s, 0x1.25ea64p-2f);
-    return fmaf(0.5f, w, 0.5f) * reciprocal_of(fmaf(2.0f, y, 1.0f));
+    return at_least(-0.0f, x);
 }
 
-// x * Phi(x)
+// Phi(-a) = e^(-a^2 / 2) * erfcx(a / sqrt(2)) / 2, and that is t times a polynomial of a * t for
+// t = 1 / (1 + 0.35 a), to 4e-8 for a up to 14.5: the constant is the one that this degree fits
+// best. Near 0, where a * t is small, no term takes another's digits.
+__device__ __forceinline__ float erfcx_divisor(float a)
+{
+    return reciprocal_of(fmaf(0.35f, a, 1.0f));
+}
+
+// erfcx(a / sqrt(2)) / 2 / t; x is a * t.
+__device__ __forceinline__ float erfcx_polynomial(float x)
+{
+    float w = fmaf(-0x1.b8a270p-18f, x, 0x1.e19942p-15f);
+    w = fmaf(w, x, -0x1.edc8a6p-14f);
+    w = fmaf(w, x, -0x1.628a8ap-14f);
+    w = fmaf(w, x, -0x1.f8d9dcp-11f);
+    w = fmaf(w, x, 0x1.2066dcp-8f);
+    w = fmaf(w, x, 0x1.05f6c6p-5f);
+    w = fmaf(w, x, -0x1.caa1aep-3f);
+    return fmaf(w, x, 0x1.fffffep-2f);
+}
+
+// x * Phi(x) is what x has above 0 less a * Phi(-a), which is 0 from a = 20 on.
 __device__ __forceinline__ float gelu(float x)
 {
-    float a = fminf(fabsf(x), 20.0f), square = a * a;
-    float tail = half_erfcx(a) * exponential_of(-0.5f * square, -0.5f * fmaf(a, a, -square));
-    float below = fmaxf(x, -FLT_MAX) * tail * kOfExponential;
-    return x < 0.0f ? below : x * fmaf(-tail, kOfExponential, 1.0f);
-}
-
-// x * (1 + tanh(u)) / 2 = x * sigmoid(2 u), 2 u = x * (c + d * x^2): a value and what it loses.
-struct value_and_rest {
-    float value, rest;
-};
-
-__device__ __forceinline__ value_and_rest gelu_tanh_exponent(float x)
-{
-    constexpr float c = 0x1.988454p+0f, c_rest = -0x1.857936p-25f;
-    constexpr float d = 0x1.2444f2p-4f, d_rest = 0x1.49b16ap-29f;
-    float square = x * x, square_rest = fmaf(x, x, -square);
-    float sum = fmaf(d, square, c), of_square = sum - c;
-    float rest = (c - (sum - of_square)) + fmaf(d, square, -of_square);
-    rest += fmaf(d, square_rest, fmaf(d_rest, square, c_rest));
-    float z = x * sum;
-    return {z, fmaf(x, sum, -z) + x * rest};
-}
-
-__device__ __forceinline__ float within(float most, float x)
-{
-    return fminf(fmaxf(x, -most), most);
+    float a = fminf(fabsf(x), 20.0f), square = a * a, part = a * erfcx_divisor(a);
+    float e = exponential_of(-0.5f * square, -0.5f * fmaf(a, a, -square));
+    float tail = part * erfcx_polynomial(part) * e;
+    return fmaf(-tail, kOfExponential, part_above_zero(x));
 }
 
 constexpr float kGeluTanhEnd = 13.5f; // 2 u is beyond 190 there
 
+// x * (1 + tanh(u)) / 2 = x * sigmoid(2 u) is what x has above 0 less a * sigmoid(-2 |u|), and 2 u
+// = d * a * (m + a^2). As in exponential_of, what a product and the sum lose in float32 is left of
+// it.
 __device__ __forceinline__ float gelu_tanh(float x)
 {
-    value_and_rest z = gelu_tanh_exponent(within(kGeluTanhEnd, x));
-    return times_sigmoid(x, x < 0.0f, -fabsf(z.value), x < 0.0f ? z.rest : -z.rest);
+    constexpr float m = 0x1.65d26p+4f,
+                    m_rest = -0x1.226128p-20f; // m_rest by itself: m - sum is exact
+    constexpr float d = 0x1.2444f2p-4f, d_of_2 = 0x1.a5a7d0p-4f; // d_of_2: d / log(2)
+    constexpr float of_power = 0x1.36d9d6p+3f, of_power_rest = -0x1.25115cp-22f; // log(2) / d
+    float a = fminf(fabsf(x), kGeluTanhEnd), sum = fmaf(a, a, m), z = a * sum;
+    float rest = fmaf(a, fmaf(a, a, m - sum) + m_rest, fmaf(a, sum, -z));
+    float t = fmaf(z, -d_of_2, 3072.0f), power = 3072.0f - t;
+    float lost = fmaf(power, of_power_rest, fmaf(power, of_power, -z)) - rest;
+    float e = exp2_of(t - 3040.0f);
+    e = fmaf(e * d, lost, e);
+    return fmaf(-(a * e * reciprocal_beside(e)), kOfExponential, part_above_zero(x));
 }
 
 // NaN stays. What most models have comes first: the others are found by a table of jumps, which is
@@ -194,7 +189,7 @@ __device__ __forceinline__ void activate(int activation, float alpha, float (&x)
 // float32's normal range until the last product, without a choice between scales. That doubles what
 // the hardware's exp2 is off, and 1e-6 still holds.
 
-// As within, but NaN stays.
+// x from -most to most; NaN stays.
 __device__ __forceinline__ float clamped(float most, float x)
 {
     return -at_least(-most, -at_least(-most, x));
@@ -240,6 +235,23 @@ __device__ __forceinline__ void differentiate_quick_gelu(float alpha, float &x, 
     differentiate_sigmoid(z, rest, clamped(-kLeastExponent, z), x, slope);
 }
 
+// 2 u of gelu_tanh as x * (c + d * x^2): a value and what it loses.
+struct value_and_rest {
+    float value, rest;
+};
+
+__device__ __forceinline__ value_and_rest gelu_tanh_exponent(float x)
+{
+    constexpr float c = 0x1.988454p+0f, c_rest = -0x1.857936p-25f;
+    constexpr float d = 0x1.2444f2p-4f, d_rest = 0x1.49b16ap-29f;
+    float square = x * x, square_rest = fmaf(x, x, -square);
+    float sum = fmaf(d, square, c), of_square = sum - c;
+    float rest = (c - (sum - of_square)) + fmaf(d, square, -of_square);
+    rest += fmaf(d, square_rest, fmaf(d_rest, square, c_rest));
+    float z = x * sum;
+    return {z, fmaf(x, sum, -z) + x * rest};
+}
+
 __device__ __forceinline__ void differentiate_gelu_tanh(float &x, float &slope)
 {
     float near = clamped(kGeluTanhEnd, x);
@@ -253,7 +265,7 @@ __device__ __forceinline__ void differentiate_gelu(float &x, float &slope)
 {
     float a = -at_least(-20.0f, -fabsf(x)), square = a * a;
     float e = root_of_exponential(-0.25f * square, -0.25f * fmaf(a, a, -square));
-    float p = half_erfcx(a), to = clamped(FLT_MAX, x) * p * e;
+    float t = erfcx_divisor(a), p = t * erfcx_polynomial(a * t), to = clamped(FLT_MAX, x) * p * e;
     float of_slope = fmaf(-0x1.988454p-2f, a, p) * e;
     slope = x < 0.0f ? of_slope * e : fmaf(-of_slope, e, 1.0f);
     x = x < 0.0f ? to * e : fmaf(-to, e, x);
