@@ -82,6 +82,52 @@ __device__ __forceinline__ void act_on(const act_args &args, bool has_up, float 
         act_of<T, kKind == kActInSteps>(args.rule, has_up, gate, up);
 }
 
+// The 16 bytes at any address of an element as the three aligned halves of a packet that cover
+// them: a shift of whole packets would take a choice more for each word. What a row or the tensor's
+// end cuts is read by elements. has_all: 16 bytes are wanted; end: whole_end of the tensor.
+template <int kUnit>
+struct act_vector {
+    const char *from;
+    bool is_plain;
+    uint2 half[3];
+
+    __device__ __forceinline__ void start(const void *at, bool has_all, const char *end)
+    {
+        from = static_cast<const char *>(at);
+        is_plain = has_all && from + 16 <= end;
+        const char *base = reinterpret_cast<const char *>((uintptr_t)from & ~(uintptr_t)7);
+        asm volatile("{\n\t.reg .pred p, q;\n\tsetp.ne.s32 p, %7, 0;\n\t"
+                     "setp.ne.and.s32 q, %8, 0, p;\n\t"
+                     "@p ld.global.v2.u32 {%0, %1}, [%6];\n\t"
+                     "@p ld.global.v2.u32 {%2, %3}, [%6+8];\n\t"
+                     "@q ld.global.v2.u32 {%4, %5}, [%6+16];\n\t}"
+                     : "=r"(half[0].x), "=r"(half[0].y), "=r"(half[1].x), "=r"(half[1].y),
+                       "=r"(half[2].x), "=r"(half[2].y)
+                     : "l"(__cvta_generic_to_global(base)), "r"((int)is_plain),
+                       "r"((int)((uintptr_t)from & 7)));
+    }
+    // Once they are there: units first to last - 1.
+    __device__ __forceinline__ uint4 finish(int first, int last) const
+    {
+        if (!is_plain)
+            return load_part<kUnit>(from, first, last);
+        const bool by_4 = (uintptr_t)from & 4;
+        uint32_t word[5];
+#pragma unroll
+        for (int i = 0; i < 5; i++) {
+            const uint32_t near = i % 2 ? half[i / 2].y : half[i / 2].x;
+            word[i] = by_4 ? (i % 2 ? half[i / 2 + 1].x : half[i / 2].y) : near;
+        }
+        if constexpr (kUnit == 2) {
+            const int bits = (int)((uintptr_t)from & 2) * 8;
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                word[i] = __funnelshift_r(word[i], word[i + 1], bits);
+        }
+        return make_uint4(word[0], word[1], word[2], word[3]);
+    }
+};
+
 // A packet of y as memory has it, which the row's beginning or end may cut: of its elements first
 // to last - 1 are the row's. So only what is read has to be shifted into place.
 template <typename T, bool kIsPairs, act_kind kKind>
@@ -102,14 +148,13 @@ static __global__ void __launch_bounds__(kActThreads)
         return;
     const act_addresses<T, kIsPairs, kVec> at(args.of, place);
     const bool has_up = kIsPairs || args.of.up, is_whole = last - first == kVec;
-    const int bytes = is_whole ? 16 : 0;
-    shifted_vector<kSize> of_gate, of_up;
+    act_vector<kSize> of_gate, of_up;
     float gate[kVec], up[kVec] = {};
     to += place.column;
     finish_before_wait(at.gate, at.up, to);
     wait_for_previous();
-    of_gate.start(at.gate, bytes, args.of.gate_end);
-    of_up.start(at.up, has_up ? bytes : 0, kIsPairs ? args.of.gate_end : args.of.up_end);
+    of_gate.start(at.gate, is_whole, args.of.gate_end);
+    of_up.start(at.up, is_whole && has_up, kIsPairs ? args.of.gate_end : args.of.up_end);
     if constexpr (kIsPairs) {
         float first_pairs[kVec], second_pairs[kVec];
         unpack<T>(of_gate.finish(2 * first, 2 * last), first_pairs);
