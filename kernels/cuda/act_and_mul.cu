@@ -83,18 +83,20 @@ __device__ __forceinline__ void act_on(const act_args &args, bool has_up, float 
 }
 
 // The 16 bytes at any address of an element as the three aligned halves of a packet that cover
-// them: a shift of whole packets would take a choice more for each word. What a row or the tensor's
-// end cuts is read by elements. has_all: 16 bytes are wanted; end: whole_end of the tensor.
+// them: a shift of whole packets would take a choice more for each word. What a row cuts has other
+// elements beside its own, which nobody stores; what the tensor cuts is read by elements. end:
+// whole_end of the tensor.
 template <int kUnit>
 struct act_vector {
     const char *from;
     bool is_plain;
     uint2 half[3];
 
-    __device__ __forceinline__ void start(const void *at, bool has_all, const char *end)
+    __device__ __forceinline__ void start(const void *at, bool is_wanted, const void *begin,
+                                          const char *end)
     {
         from = static_cast<const char *>(at);
-        is_plain = has_all && from + 16 <= end;
+        is_plain = is_wanted && from >= begin && from + 16 <= end;
         const char *base = reinterpret_cast<const char *>((uintptr_t)from & ~(uintptr_t)7);
         asm volatile("{\n\t.reg .pred p, q;\n\tsetp.ne.s32 p, %7, 0;\n\t"
                      "setp.ne.and.s32 q, %8, 0, p;\n\t"
@@ -153,8 +155,9 @@ static __global__ void __launch_bounds__(kActThreads)
     to += place.column;
     finish_before_wait(at.gate, at.up, to);
     wait_for_previous();
-    of_gate.start(at.gate, is_whole, args.of.gate_end);
-    of_up.start(at.up, is_whole && has_up, kIsPairs ? args.of.gate_end : args.of.up_end);
+    of_gate.start(at.gate, true, args.of.gate, args.of.gate_end);
+    of_up.start(at.up, has_up, kIsPairs ? args.of.gate : args.of.up,
+                kIsPairs ? args.of.gate_end : args.of.up_end);
     if constexpr (kIsPairs) {
         float first_pairs[kVec], second_pairs[kVec];
         unpack<T>(of_gate.finish(2 * first, 2 * last), first_pairs);
