@@ -8,6 +8,7 @@
 #include "calls/random_call.h"
 #include "check.h"
 #include "kernel/case.h"
+#include "kernel/many_rows.h"
 #include "kernel/reference.h"
 #include "kernel/runner.h"
 
@@ -211,6 +212,21 @@ TEST(strides_change_no_bits)
             expect_same_with_strides(&made);
             random_call_free(&made);
         }
+    }
+}
+
+/* Of gradients that add what rows have: blocks have the same rows. */
+TEST(strides_change_no_sums_of_many_rows)
+{
+    for (int i = 0; i < check_calls(24); i++) {
+        const struct roped_op *op =
+            roped_op_find(i % 2 ? "rmsnorm_backward" : "layer_norm_backward");
+        struct random_call made;
+        if (only && strcmp(only, op->name) != 0)
+            continue;
+        random_call_make_shaped(&made, op, many_rows_shapes, &source);
+        expect_same_with_strides(&made);
+        random_call_free(&made);
     }
 }
 

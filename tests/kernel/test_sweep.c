@@ -16,6 +16,7 @@
 #include "cpu/rows.h"
 #include "kernel/broadcast.h"
 #include "kernel/case.h"
+#include "kernel/many_rows.h"
 #include "kernel/reference.h"
 #include "kernel/runner.h"
 #include "kernel/sections.h"
@@ -29,13 +30,16 @@ static const char *only; /* the operator that is tested, or NULL */
 
 static const struct rule {
     const char *op;
-    random_shapes_fn *shapes; /* (optional) of half of its calls */
+    random_shapes_fn *shapes; /* (optional) of one call */
+    int one_in;               /* in so many */
     const char *when;         /* (optional) a condition, as in descriptors, */
     uint32_t values;          /* and then these VALUES() alone */
 } rules[] = {
     /* quotients of subnormals have few bits */
-    {"binary_backward", broadcast_shapes, "function=div",
+    {"binary_backward", broadcast_shapes, 2, "function=div",
      VALUES(AWAY) | VALUES(POSITIVE)},
+    {.op = "rmsnorm_backward", .shapes = many_rows_shapes, .one_in = 21},
+    {.op = "layer_norm_backward", .shapes = many_rows_shapes, .one_in = 21},
 };
 
 static struct rule rule_of(const struct roped_op *op)
@@ -110,7 +114,7 @@ static void make(struct swept *swept, const struct roped_op *op, int i)
     const struct rule rule = rule_of(op);
     struct random_call *made = &swept->made;
     for (;;) {
-        if (rule.shapes && i % 2)
+        if (rule.shapes && i % rule.one_in == 1)
             random_call_make_shaped(made, op, rule.shapes, &source);
         else
             random_call_make_sound(
