@@ -82,7 +82,7 @@ __device__ __forceinline__ double add_elements(const element_side &side, int64_t
 }
 
 template <typename T, int kKind>
-__global__ void __launch_bounds__(kSumThreads)
+__global__ void __launch_bounds__(kKind == kBinaryMul ? kSumThreads : kMostSumThreads)
     elements_kernel(const __grid_constant__ struct elements_args args)
 {
     let_next_start();
@@ -103,7 +103,8 @@ __global__ void __launch_bounds__(kSumThreads)
     int64_t end = min(begin + side.sum.steps_per_segment, side.sum.n_steps);
     end = kept < side.sum.n_kept ? end : 0;
     double sum = add_elements<T, kKind>(side, kept, begin + step_lane, end, step_lanes);
-    finish_lanes<T>(side.sum, side.lanes, group, segment, kept, sum);
+    finish_lanes<T, kKind == kBinaryMul ? kSumThreads : kMostSumThreads>(side.sum, side.lanes,
+                                                                         group, segment, kept, sum);
 }
 
 // ------------------------------------------------------------------------------------ host
@@ -111,13 +112,22 @@ __global__ void __launch_bounds__(kSumThreads)
 // Of a call that takes single ones: with them every thread has one to wait for, and little to do.
 constexpr int64_t kMostElements = kMultiprocessors * 1024;
 
+// Threads of a block for rows of so many terms. A thread divides a packet's elements one after the
+// other: so many threads are worth what it takes to add what they have.
+static inline int most_threads(const struct binary_plan *plan, int64_t n_steps)
+{
+    const bool is_long = n_steps > kElementSteps * kSumThreads;
+    return plan->function == BINARY_DIV && is_long ? kMostSumThreads : kSumThreads;
+}
+
 // Does a call of few elements add them in single ones, all of a sum in a block and in one iteration
 // of each thread?
 static inline bool is_of_elements(const struct binary_plan *plan, int32_t sum_side)
 {
     struct sum_args args;
     name_dims(plan, sum_side, 0, &args);
-    const int64_t step_lanes = keeps_columns(plan, sum_side) ? 32 : kSumThreads;
+    const int64_t step_lanes =
+        keeps_columns(plan, sum_side) ? 32 : most_threads(plan, args.n_steps);
     return plan->n <= kMostElements && args.n_steps <= kElementSteps * step_lanes;
 }
 
@@ -188,7 +198,8 @@ static enum roped_status launch_elements(const struct roped_call *call, int32_t 
         const int64_t steps = clamp(plan->n / kFillingThreads, 1, kFewSteps);
         const int kept = keeps_columns(plan, of) ? power_of_two(side->sum.n_kept, 8) : 1;
         const int wanted =
-            threads_of_block(plan->n / steps, kept * blocks_of(side->sum.n_steps, steps));
+            threads_of_block(plan->n / steps, kept * blocks_of(side->sum.n_steps, steps),
+                             kept > 1 ? kSumThreads : most_threads(plan, side->sum.n_steps));
         n_threads = wanted > n_threads ? wanted : n_threads;
     }
     for (int i = 0; i < n_sides; i++)

@@ -15,7 +15,8 @@
 #include "cuda/device/stream.cuh"
 #include "cuda/dispatch.cuh"
 
-constexpr int kSumThreads = 256; // at most, of a block
+constexpr int kSumThreads = 256;      // at most, of a block,
+constexpr int kMostSumThreads = 1024; // but of one that divides single elements
 
 // A dim that a gradient keeps, or one that it is summed over.
 struct sum_dim {
@@ -171,8 +172,7 @@ struct lane_args {
 };
 
 // The sum of a kept lane over its step lanes; step lane 0 gets it.
-__device__ __forceinline__ double add_step_lanes(const lane_args &lanes, double sum,
-                                                 float (&shared)[kSumThreads])
+__device__ __forceinline__ double add_step_lanes(const lane_args &lanes, double sum, float *shared)
 {
     const int stride = 1 << lanes.stride_bits, span = stride << lanes.step_bits;
     float part = (float)sum;
@@ -191,12 +191,12 @@ __device__ __forceinline__ double add_step_lanes(const lane_args &lanes, double 
 
 // What the threads of kept lanes have summed, to where it belongs. group: of so many kept lanes
 // side by side as a block has.
-template <typename T>
+template <typename T, int kThreads = kSumThreads>
 __device__ __forceinline__ void finish_lanes(const sum_args &args, const lane_args &lanes,
                                              int64_t group, uint32_t segment, int64_t kept,
                                              double sum)
 {
-    __shared__ float shared[kSumThreads];
+    __shared__ float shared[kThreads];
     constexpr int kBatch = 8; // loads in flight: a loop would wait for each
     const int step_lanes = 1 << lanes.step_bits, n = blockDim.x >> lanes.step_bits;
     const int step_lane = (threadIdx.x >> lanes.stride_bits) & (step_lanes - 1);
@@ -274,11 +274,6 @@ constexpr int64_t kMostBlocks = kMultiprocessors * 32;
 // Segments cost as much as this many steps more of every thread.
 constexpr int64_t kStepsOfCut = 12;
 
-static inline int64_t clamp(int64_t x, int64_t least, int64_t most)
-{
-    return x < least ? least : x > most ? most : x;
-}
-
 // The smallest power of two that is not below n, at most most (a power of two).
 static inline int power_of_two(int64_t n, int most)
 {
@@ -306,18 +301,18 @@ static inline int64_t steps_of_thread(int64_t n_packets)
 
 // Threads of a block where a call has so many of them: few, so that every multiprocessor has a
 // block, but as many as a sum wants.
-static inline int threads_of_block(int64_t n_threads, int64_t wanted)
+static inline int threads_of_block(int64_t n_threads, int64_t wanted, int most = kSumThreads)
 {
     const int64_t few = clamp(n_threads / kMultiprocessors, 64, kSumThreads);
-    return power_of_two(few > wanted ? few : wanted, kSumThreads);
+    return power_of_two(few > wanted ? few : wanted, most);
 }
 
 // Cuts steps into segments where each of the step lanes would take many more than it should.
 static inline void cut_steps(struct sum_args *args, int64_t step_lanes, int64_t steps,
-                             int64_t of_cut)
+                             int64_t of_cut, int64_t steps_of_cut = kStepsOfCut)
 {
     int64_t taken = blocks_of(args->n_steps, step_lanes), n_segments = 1;
-    if (taken > clamp(2 * steps, kStepsOfCut, taken))
+    if (taken > clamp(2 * steps, steps_of_cut, taken))
         n_segments = blocks_of(taken, clamp(steps, of_cut, taken));
     args->steps_per_segment = blocks_of(taken, n_segments) * step_lanes;
     args->n_segments = (uint32_t)blocks_of(args->n_steps, args->steps_per_segment);

@@ -548,17 +548,21 @@ static inline bool is_of_few_terms(const struct sweep_args *args, bool is_column
            (args->sum.n_steps <= kFewSteps || args->sum.n <= kFewSteps * kFillingThreads);
 }
 
-// Sums over the columns of rows. Step lanes of a row are 8 or more: 128 bytes. Returns the number
-// of blocks over kept elements.
+// Sums over the columns of rows. Step lanes of a row are 8 or more: 128 bytes. Few quotients, of
+// which a packet takes as long as a dozen of products, are a step of each thread. Returns the
+// number of blocks over kept elements.
 static inline int64_t lay_out_rows(struct sweep_args *args, int *n_threads)
 {
     struct sum_args *sum = &args->sum;
-    const int64_t steps = steps_of_thread(sum->n_kept * sum->n_steps);
+    const int64_t n_packets = sum->n_kept * sum->n_steps;
+    const bool divides = sum->kind != kBinaryMul && n_packets <= kFillingThreads / 2;
+    const int64_t steps = divides ? 1 : steps_of_thread(n_packets);
     const int64_t spread =
         clamp(blocks_of(sum->n_steps, steps), power_of_two(args->packets, 8), kSumThreads);
     *n_threads = threads_of_block(sum->n_kept * spread, spread);
     const int step_lanes = power_of_two(spread, *n_threads);
-    cut_steps(sum, step_lanes, steps, clamp(2 * steps, 4, kFewSteps));
+    cut_steps(sum, step_lanes, steps, divides ? 1 : clamp(2 * steps, 4, kFewSteps),
+              divides ? 1 : kStepsOfCut);
     args->row_lanes = {0, bits_of(step_lanes)};
     lay_out_walk(&args->walk, step_lanes);
     return blocks_of(sum->n_kept, *n_threads / step_lanes);

@@ -67,6 +67,11 @@ static inline int64_t blocks_of(int64_t n, int64_t of_block)
     return (n + of_block - 1) / of_block;
 }
 
+static inline int64_t clamp(int64_t x, int64_t least, int64_t most)
+{
+    return x < least ? least : x > most ? most : x;
+}
+
 // A constant, though it is of an H100: with the device's own count the order of sums, and so their
 // bits, would depend on it.
 constexpr int64_t kMultiprocessors = 132;
