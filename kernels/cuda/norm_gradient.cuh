@@ -11,7 +11,8 @@
 // memory, or, where that has no room, they are read again. Where columns' sums would be more than
 // what is read, each row has a block of its own, a few wide ones a cluster, and columns are read
 // again; such kernels also have rows that are wider, and those that 16 bytes do not divide
-// (norm_gradient_only.cuh).
+// (norm_gradient_only.cuh). Of these many come in packets (norm_gradient_packets.cuh), and a few in
+// single elements (norm_gradient_elements.cuh).
 //
 // The number of blocks, and what each of their threads adds, follow from the shape, and from
 // whether 16 bytes divide addresses and rows: the same bits from run to run and from device to
@@ -23,50 +24,9 @@ extern "C" {
 }
 
 #include "cuda/norm_gradient_elements.cuh"
-#include "cuda/norm_gradient_only.cuh"
-
-constexpr int kRowsInRegisters = 16; // added there, before their sum is added to that of others
+#include "cuda/norm_gradient_packets.cuh"
 
 // ------------------------------------------------------------------------------------ column sums
-
-// A thread's share of a block's column sums: of some rows in registers, of all in memory, where
-// nobody else reads and writes it.
-template <typename C>
-struct column_sums {
-    const norm_gradient_args &args;
-    const gradient_place<C> &place;
-    float *all; // [n_sums][sum_pitch]
-    float some[C::kSums][C::kVectors][C::kVec] = {};
-
-    __device__ __forceinline__ void add(int v, const float (&g)[C::kVec],
-                                        const float (&normal)[C::kVec])
-    {
-#pragma unroll
-        for (int i = 0; i < C::kVec; i++) {
-            some[0][v][i] = fmaf(g[i], normal[i], some[0][v][i]);
-            if constexpr (C::kCentres)
-                some[1][v][i] += g[i];
-        }
-    }
-    // From registers to memory. Of the first and of the last rows.
-    __device__ __forceinline__ void put_down(bool is_first, bool is_last)
-    {
-#pragma unroll
-        for (int s = 0; s < C::kSums; s++) {
-#pragma unroll
-            for (int v = 0; v < C::kVectors; v++) {
-                int column = place.column(v);
-                if (args.sum_place[s] < 0 || column >= args.hidden)
-                    continue;
-                put_down_vector<C>(args, all, some[s][v], args.sum_place[s], column, is_first,
-                                   is_last && C::kGroups == 1);
-#pragma unroll
-                for (float &x : some[s][v])
-                    x = 0.0f;
-            }
-        }
-    }
-};
 
 // Of the rows that a block has at once.
 template <typename C>
@@ -190,105 +150,7 @@ static __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
         add_groups<C>(args, all - place.group * args.n_sums * args.sum_pitch);
 }
 
-constexpr int kSumColumns = 32, kSumBatch = 8;
-
-// A thread adds every kSumLanes-th partial sum of a column, and a tree the threads. Loads of a
-// batch start together.
-template <int kSumLanes>
-static __global__ void __launch_bounds__(kSumColumns *kSumLanes)
-    column_sum_kernel(const __grid_constant__ struct norm_gradient_args args)
-{
-    __shared__ double shared[kSumLanes][kSumColumns];
-    let_next_start();
-    const int lane = threadIdx.x / kSumColumns, at = threadIdx.x % kSumColumns;
-    const int64_t n = args.n_sums * args.sum_pitch;
-    const int64_t i = (int64_t)blockIdx.x * kSumColumns + at;
-    const float *from = args.partial + (i < n ? i : 0);
-    double sum = 0.0;
-    wait_for_previous();
-    for (int first = lane; first < args.n_partial; first += kSumLanes * kSumBatch) {
-        float x[kSumBatch];
-#pragma unroll
-        for (int j = 0; j < kSumBatch; j++)
-            x[j] = load_float(from + min(first + j * kSumLanes, args.n_partial - 1) * n);
-#pragma unroll
-        for (int j = 0; j < kSumBatch; j++)
-            sum += first + j * kSumLanes < args.n_partial ? (double)x[j] : 0.0;
-    }
-    shared[lane][at] = sum;
-    for (int half = kSumLanes / 2; half > 0; half /= 2) {
-        __syncthreads();
-        if (lane < half)
-            shared[lane][at] = sum += shared[lane + half][at];
-    }
-    const int64_t place = i / args.sum_pitch, column = i - place * args.sum_pitch;
-    if (lane == 0 && i < n && column < args.hidden)
-        store_as(args.sum_dtype, args.sum_to[place], column, (float)sum);
-}
-
 // ------------------------------------------------------------------------------------ launch
-
-// Blocks of so many threads that a multiprocessor is to have at once.
-static inline int64_t blocks_at_once(int64_t threads)
-{
-    int64_t blocks = 512 / threads;
-    return blocks < 1 ? 1 : blocks < 16 ? blocks : 16;
-}
-template <typename C>
-static int64_t blocks_at_once(int threads)
-{
-    return C::kGroups > 1 ? C::kMinBlocks : blocks_at_once((int64_t)threads);
-}
-
-// How many blocks there are: as many as are at once, and have room for their partial sums. 0: one
-// would have none.
-static inline int64_t gradient_blocks(const struct norm_gradient_args *args, int64_t n_rows,
-                                      int64_t at_once)
-{
-    int64_t bytes = args->n_sums * args->sum_pitch * (int64_t)sizeof(float);
-    int64_t most = kMultiprocessors * at_once;
-    if (bytes && args->n_rows != 1 && ROPED_CUDA_SCRATCH_BYTES / bytes < most)
-        most = ROPED_CUDA_SCRATCH_BYTES / bytes;
-    return n_rows < most ? n_rows : most;
-}
-
-static inline enum roped_status sum_columns(const struct norm_gradient_args *args,
-                                            struct roped_queue *queue, struct roped_error *err)
-{
-    constexpr int kFew = 8, kMany = 32;
-    bool is_few = args->n_partial <= kFew * kSumBatch;
-    int64_t n = args->n_sums * args->sum_pitch;
-    return start(queue, is_few ? column_sum_kernel<kFew> : column_sum_kernel<kMany>,
-                 dim3(kSumColumns * (is_few ? kFew : kMany)), (n + kSumColumns - 1) / kSumColumns,
-                 dim3(1), *args, err);
-}
-
-// Blocks of a kernel, and what adds their sums, unless there is one, which has room for its own.
-static inline enum roped_status start_blocks(kernel_fn<struct norm_gradient_args> *kernel,
-                                             struct norm_gradient_args args, int threads,
-                                             int64_t n_blocks, int64_t shared_bytes,
-                                             struct roped_queue *queue, struct roped_error *err)
-{
-    uint32_t *counters;
-    enum roped_status status = ROPED_OK;
-    const bool is_result = n_blocks == 1 && (args.n_rows == 1 || args.sums_in_shared);
-    args.n_partial = (int32_t)n_blocks;
-    if (args.n_sums && !is_result)
-        status = roped_cuda_scratch(
-            queue, n_blocks * args.n_sums * args.sum_pitch * (int64_t)sizeof(float), 1,
-            &args.partial, &counters, err);
-    if (!status && n_blocks > 0)
-        status = start(queue, kernel, dim3(threads), n_blocks, dim3(1), args, err, shared_bytes);
-    return status || !args.partial ? status : sum_columns(&args, queue, err);
-}
-
-// Bytes of a multiprocessor's shared memory for the rings and sums of one of its blocks.
-template <typename C>
-static int64_t room_of_block(int64_t blocks, const struct roped_queue *queue)
-{
-    const int64_t of_block = 1024 + (int64_t)sizeof(gradient_exchange<C>); // whatever it does
-    return queue->shared_bytes / blocks - of_block;
-}
 
 // What of it the ring and the sums get. Returns bytes.
 template <typename C>
@@ -375,7 +237,8 @@ static inline int64_t stage_row(struct norm_gradient_args *args, int64_t of_row,
 }
 
 // Rows of any width, at any address. Where columns' sums are more than the row, or there are few
-// rows, each has a block of its own, of half of the threads where there is room for another.
+// rows, each has a block of its own, of half of the threads where there is room for another. Rows
+// that would be read by packets, had they all the same place in one, share blocks as those do.
 template <typename T, bool kCentres, bool kRounds, bool kIsAligned>
 static enum roped_status launch_any(struct norm_gradient_args args, struct roped_queue *queue,
                                     struct roped_error *err)
@@ -385,10 +248,11 @@ static enum roped_status launch_any(struct norm_gradient_args args, struct roped
     const int64_t shares = shares_of(vectors, args.hidden == args.sum_pitch);
     const int64_t of_row = 2 * (vectors + !kIsAligned) * 16, at_once = any_at_once(shares);
     const int64_t of_sums = args.n_sums * args.sum_pitch * (int64_t)sizeof(float);
+    const int64_t of_packets = kIsAligned ? 0 : blocks_of_packets<T>(args);
     const bool is_many = args.n_rows > kMultiprocessors;
     args.n_shares = (int32_t)shares;
     if (args.n_rows <= 1 || !args.n_sums || args.hidden > kMostFloatSum ||
-        (vectors > 512 &&
+        (vectors > 512 && !of_packets &&
          (!kIsAligned || of_sums > of_row || reads_again(args, vectors, at_once, sizeof(T))))) {
         const int64_t two = room_of_block<C>(2, queue), one = room_of_block<C>(1, queue);
         const bool halves = is_many && of_row <= two && shares > 512 && shares % 64 == 0;
@@ -396,7 +260,7 @@ static enum roped_status launch_any(struct norm_gradient_args args, struct roped
         return start_apart<C>(any_norm_gradient_kernel<C>, args, halves ? shares / 2 : shares,
                               bytes, queue, err);
     }
-    const int64_t n_blocks = gradient_blocks(&args, args.n_rows, at_once);
+    const int64_t n_blocks = of_packets ? of_packets : gradient_blocks(&args, args.n_rows, at_once);
     const int64_t room = room_of_block<C>(at_once, queue);
     args.sums_in_shared = n_blocks < args.n_rows && of_sums <= room;
     const int64_t left = room - args.sums_in_shared * of_sums;
@@ -473,6 +337,9 @@ static enum roped_status launch_aligned(const struct norm_gradient_args &args,
     if (has_wide_parts(args, vectors, queue))
         return start_wide<T, kCentres, kRounds>(args, vectors, queue, err);
     if constexpr (sizeof(T) == 4)
+        if (vectors > 4096 && has_elements<T>(args, vectors, kFewElementRows, queue))
+            return launch_elements<T, kCentres, kRounds>(args, threads, queue, err);
+    if constexpr (sizeof(T) == 4)
         if (vectors > 4096 && has_any_parts(args, vectors, queue))
             return start_any_parts<kCentres>(args, queue, err);
     if (vectors > 2048)
@@ -511,12 +378,15 @@ static enum roped_status launch_shifted(const struct norm_gradient_args &args,
 {
     const int64_t vectors = args.sum_pitch / kVecOf<T>;
     const int64_t shares = shares_of(vectors, args.hidden == args.sum_pitch);
-    if (has_elements(args, vectors, queue))
-        return start_elements<T, kCentres, kRounds>(args, shares, queue, err);
+    if (has_packets<T>(args))
+        return launch_packets<T, kCentres, kRounds>(args, queue, err);
+    const bool fits_registers = sizeof(T) == 2 && vectors > 512 && vectors <= 2 * shares;
+    if (has_elements<T>(args, vectors, fits_registers ? kFewElementRows : kMostElementRows, queue))
+        return launch_elements<T, kCentres, kRounds>(args, shares, queue, err);
     if constexpr (sizeof(T) == 4) {
         if (has_any_parts(args, vectors, queue))
             return start_any_parts<kCentres>(args, queue, err);
-    } else if (vectors > 512 && vectors <= 2 * shares && args.n_rows <= kMultiprocessors) {
+    } else if (fits_registers && args.n_rows <= kMultiprocessors) {
         return start_only<gradient_config<T, kCentres, kRounds, false, 1024, 2, true>>(args, shares,
                                                                                        queue, err);
     }

@@ -11,8 +11,10 @@
 #include "cuda/norm_gradient_only.cuh"
 
 constexpr int kElementTurns = 4;         // vectors of a share: rows of up to 4,096
+constexpr int kWideTurns = 8;            // of float32: up to 8,192
 constexpr int kMostElementShares = 128;  // of a block
-constexpr int64_t kMostElementRows = 24; // whose blocks each have a multiprocessor
+constexpr int64_t kFewElementRows = 24;  // whose blocks each have a multiprocessor
+constexpr int64_t kMostElementRows = 48; // where no other kernel has a row in registers
 
 // ------------------------------------------------------------------------------------ elements
 
@@ -43,7 +45,7 @@ struct element_place {
     __device__ __forceinline__ void for_each(const F &f) const
     {
 #pragma unroll
-        for (int turn = 0; turn < kElementTurns; turn++) {
+        for (int turn = 0; turn < C::kVectors; turn++) {
             if (turn > 0 && turn >= n_turns)
                 break;
             const int width = min(hidden - turn * turn_width, turn_width);
@@ -58,7 +60,7 @@ struct element_place {
 // A thread's elements.
 template <typename C, typename X>
 struct elements_of {
-    X at[kElementTurns][element_place<C>::kEach] = {};
+    X at[C::kVectors][element_place<C>::kEach] = {};
 
     // Of a row, from the thread's first element on.
     __device__ __forceinline__ void load(const element_place<C> &place, const X *from)
@@ -72,7 +74,7 @@ struct elements_of {
 template <typename C>
 struct element_products {
     static constexpr int kVec = C::kVec, kApart = 16 / kVec;
-    float2 product[kElementTurns * kVec * (kMostElementShares + kApart)];
+    float2 product[C::kVectors * kVec * (kMostElementShares + kApart)];
 
     // Of element i of a vector of the block's share in a turn.
     __device__ __forceinline__ float2 &of(int turn, int i, int share)
@@ -178,7 +180,7 @@ static __global__ void __launch_bounds__(kMostElementShares *C::kOfVector, 1)
     });
     const int of_vector = (int)threadIdx.x % C::kVec, share = (int)threadIdx.x / C::kVec;
 #pragma unroll
-    for (int turn = 0; turn < kElementTurns; turn++) {
+    for (int turn = 0; turn < C::kVectors; turn++) {
         if (turn > 0 && turn >= place.n_turns)
             break;
 #pragma unroll
@@ -212,22 +214,22 @@ static __global__ void __launch_bounds__(kMostElementShares *C::kOfVector, 1)
 
 // ------------------------------------------------------------------------------------ launch
 
-// Is each row's sum that of a block or a cluster, for which there is a multiprocessor each? Columns
-// of several narrow rows are added by blocks that have several.
-static inline bool has_elements(const struct norm_gradient_args &args, int64_t vectors,
-                                const struct roped_queue *queue)
+// Is each row's sum that of a block or a cluster, and are there so few? Columns of several narrow
+// rows are added by blocks that have several.
+template <typename T>
+static bool has_elements(const struct norm_gradient_args &args, int64_t vectors, int64_t most_rows,
+                         const struct roped_queue *queue)
 {
-    return queue->can_overlap && vectors <= 1024 * kElementTurns &&
-           args.n_rows <= (vectors > 512 ? kMostElementRows : 1);
+    return queue->can_overlap && vectors <= 1024 * (sizeof(T) == 4 ? kWideTurns : kElementTurns) &&
+           args.n_rows <= (vectors > 512 ? most_rows : 1);
 }
 
 // Cuts a row of so many shares into as many blocks as leave two warps of shares to each, eight at
 // most.
-template <typename T, bool kCentres, bool kRounds>
+template <typename C>
 static enum roped_status start_elements(struct norm_gradient_args args, int64_t shares,
                                         struct roped_queue *queue, struct roped_error *err)
 {
-    using C = gradient_config<T, kCentres, kRounds, false, 1024, kElementTurns, true, true, true>;
     int64_t parts = 1;
     while (parts < 8 && shares / (2 * parts) >= 64)
         parts *= 2;
@@ -237,4 +239,19 @@ static enum roped_status start_elements(struct norm_gradient_args args, int64_t 
     args.n_parts = (int32_t)blocks_of(warps, of_part);
     return start_apart<C>(elements_norm_gradient_kernel<C>, args, 32 * of_part * C::kOfVector, 0,
                           queue, err);
+}
+
+template <typename T, bool kCentres, bool kRounds>
+static enum roped_status launch_elements(const struct norm_gradient_args &args, int64_t shares,
+                                         struct roped_queue *queue, struct roped_error *err)
+{
+    const int64_t vectors = args.sum_pitch / kVecOf<T>;
+    if constexpr (sizeof(T) == 4)
+        if (vectors > 1024 * kElementTurns)
+            return start_elements<
+                gradient_config<T, kCentres, kRounds, false, 1024, kWideTurns, true, true, true>>(
+                args, shares, queue, err);
+    return start_elements<
+        gradient_config<T, kCentres, kRounds, false, 1024, kElementTurns, true, true, true>>(
+        args, shares, queue, err);
 }

@@ -226,16 +226,12 @@ static __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
                 row.fetch_vector(next, column);
             if (args.scales || n <= 0)
                 return;
-            float product[C::kVec]; // before g has those of the rows before
-#pragma unroll
-            for (int i = 0; i < C::kVec; i++)
-                product[i] = x[i] * g[i];
             if (args.sum_place[0] >= 0)
-                put_down_vector<C>(args, all, product, args.sum_place[0], column, turn == 0,
-                                   is_last);
+                put_down_vector<C>(args, all, args.sum_place[0], column, turn == 0, is_last,
+                                   [&](int i, float before) { return fmaf(g[i], x[i], before); });
             if (C::kCentres && args.sum_place[C::kSums - 1] >= 0)
-                put_down_vector<C>(args, all, g, args.sum_place[C::kSums - 1], column, turn == 0,
-                                   is_last);
+                put_down_vector<C>(args, all, args.sum_place[C::kSums - 1], column, turn == 0,
+                                   is_last, [&](int i, float before) { return before + g[i]; });
         });
         end_stage();
     }

@@ -43,6 +43,8 @@ struct norm_gradient_args {
     int64_t first_row, rows_of_segment;
     const char *x_end, *grad_y_end, *grad_residual_end; // device/shifted.cuh
     int32_t n_turns; // vectors of each share at most, of which there is one in each turn
+    // where the first block's sums begin among others in partial, the next one's so many further on
+    int32_t first_column, column_step, column_mask;
 };
 
 template <typename T>
@@ -53,7 +55,8 @@ constexpr int kDtypeOf = std::is_same<T, float>::value    ? ROPED_F32
 // Threads of a row, or where kGroups is 1 at most so many, and the vectors of each. A block of
 // narrow rows has several; kIsAlone: each row has a block of its own, or kIsPart: also a cluster of
 // blocks, of which each thread has a share of the row's sum, or kIsOfElements: a quarter of the
-// threads. kIsAny: of one row of any width, a vector at a time.
+// threads. kIsAny: of one row of any width, a vector at a time. kIsPackets: a share of the row's
+// sum for each vector.
 template <typename Element, bool kIsCentred, bool kDoesRound, bool kIsAligned, int kOfRow,
           int kOfThread, bool kIsAlone = false, bool kIsOfCluster = false,
           bool kIsOfElements = false>
@@ -67,9 +70,10 @@ struct gradient_config {
     static constexpr int kOfVector = kIsOfElements ? 4 : 1; // threads
     static constexpr int kBlock = kIsPart ? 512 : kThreads * kGroups;
     static constexpr bool kIsAny = kThreads == 1024 && kVectors == 1;
-    static constexpr int kMinBlocks = kGroups == 1 ? 1 : kCentres ? 2 : 3;
+    static constexpr int kMinBlocks = kThreads == 128 ? 5 : kGroups == 1 ? 1 : kCentres ? 2 : 3;
     static constexpr bool kHolds = kVectors <= 2; // rows and gains, in registers
-    static constexpr int kWarps = kThreads > 32 ? kThreads / 32 : 1;
+    static constexpr bool kIsPackets = !kAligned && !kIsAlone;
+    static constexpr int kWarps = kThreads > 32 ? kThreads / 32 * (kIsPackets ? 2 : 1) : 1;
 };
 
 // ------------------------------------------------------------------------------------ vectors
@@ -223,7 +227,7 @@ template <typename C>
 __device__ __forceinline__ void store_sums(const norm_gradient_args &args, int place,
                                            int64_t column, int n, const float (&x)[C::kVec])
 {
-    if (!args.partial) {
+    if (!C::kIsPackets && !args.partial) {
         store_result<C>(args, place, column, n, x);
         return;
     }
@@ -234,19 +238,23 @@ __device__ __forceinline__ void store_sums(const norm_gradient_args &args, int p
             make_float4(x[i], x[i + 1], x[i + 2], x[i + 3]);
 }
 
-// Adds x to a vector of a column's sum that a block has in memory; the last time it is the result.
-// x has the sum then.
-template <typename C>
-__device__ __forceinline__ void put_down_vector(const norm_gradient_args &args, float *all,
-                                                float (&x)[C::kVec], int sum, int64_t column,
-                                                bool is_first, bool is_result)
+// add(i, before) is what a vector of a column's sum becomes that a block has in memory; the last
+// time it is the result.
+template <typename C, typename F>
+__device__ __forceinline__ void put_down_vector(const norm_gradient_args &args, float *all, int sum,
+                                                int64_t column, bool is_first, bool is_result,
+                                                const F &add)
 {
     float4 *at = reinterpret_cast<float4 *>(all + sum * args.sum_pitch + column);
+    float x[C::kVec] = {};
 #pragma unroll
     for (int i = 0; i < C::kVec && !is_first; i += 4) {
         float4 before = at[i / 4];
-        x[i] += before.x, x[i + 1] += before.y, x[i + 2] += before.z, x[i + 3] += before.w;
+        x[i] = before.x, x[i + 1] = before.y, x[i + 2] = before.z, x[i + 3] = before.w;
     }
+#pragma unroll
+    for (int i = 0; i < C::kVec; i++)
+        x[i] = add(i, x[i]);
     if (is_result)
         store_sums<C>(args, sum, column, (int)min(args.hidden - column, (int64_t)C::kVec), x);
 #pragma unroll
@@ -304,6 +312,21 @@ __device__ __forceinline__ void copy_half(uint4 *to, const char *from, int bytes
                  : "=h"(half)
                  : "l"(__cvta_generic_to_global(from + bytes - 2)));
     reinterpret_cast<uint32_t *>(to)[bytes / 4] = half;
+}
+
+// The first n units of a vector, and zeros behind them.
+template <int kUnit>
+__device__ __forceinline__ uint4 first_units(const uint4 &raw, int n)
+{
+    uint32_t word[4] = {raw.x, raw.y, raw.z, raw.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const int units = n - i * 4 / kUnit; // of the word and behind it
+        if (kUnit == 2 && units == 1)
+            word[i] &= 0xFFFF;
+        word[i] = units > 0 ? word[i] : 0;
+    }
+    return make_uint4(word[0], word[1], word[2], word[3]);
 }
 
 // Which vectors of which rows a thread has.
@@ -465,6 +488,10 @@ struct row_in_memory {
     __device__ __forceinline__ row_in_memory share(int i) const
     {
         return {args, row, i, args.n_shares, staged};
+    }
+    __device__ __forceinline__ row_in_memory nth(int v) const
+    {
+        return share(lane + v * threads);
     }
     __device__ __forceinline__ int n_packets() const
     {

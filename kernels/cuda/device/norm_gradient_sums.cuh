@@ -10,8 +10,8 @@
 
 // Of squares, and of grad_y * w times what is squared; where that is a distance from the mean, also
 // of the distances, and of grad_y * w.
-template <typename C, typename Acc>
-using gradient_sums = std::conditional_t<C::kCentres, two_sums<two_sums<Acc>>, two_sums<Acc>>;
+template <typename C>
+using gradient_sums = std::conditional_t<C::kCentres, two_sums<two_sums<float>>, two_sums<float>>;
 
 // What the blocks of a row tell each other, once. Two floats are sent as the bits of a double. Of
 // the threads the first ones have shares, one for so many threads.
@@ -79,10 +79,9 @@ struct no_parts {
 template <typename C>
 struct gradient_exchange
     : std::conditional_t<C::kIsPart, parts_exchange<C::kSums, C::kOfVector>, no_parts> {
-    gradient_sums<C, double> exact[2][C::kWarps];
-    gradient_sums<C, float> sums[2][C::kWarps];
-    double exact_x[2][C::kWarps];
+    gradient_sums<C> sums[2][C::kWarps];
     float x[2][C::kWarps];
+    two_sums<double> exact[3][C::kWarps]; // of settle's passes
 
     __device__ __forceinline__ void clear()
     {
@@ -90,22 +89,6 @@ struct gradient_exchange
         for (int i = threadIdx.x; i < (int)sizeof *this / 4; i += blockDim.x)
             reinterpret_cast<uint32_t *>(this)[i] = 0;
         __syncthreads();
-    }
-    __device__ __forceinline__ auto *of(float, int turn)
-    {
-        return sums[turn];
-    }
-    __device__ __forceinline__ auto *of(double, int turn)
-    {
-        return exact[turn];
-    }
-    __device__ __forceinline__ float *of_x(float, int turn)
-    {
-        return x[turn];
-    }
-    __device__ __forceinline__ double *of_x(double, int turn)
-    {
-        return exact_x[turn];
     }
 };
 
@@ -122,41 +105,75 @@ __device__ __forceinline__ bool is_tame(float sum)
     return fabsf(sum) >= 0x1p-90f && fabsf(sum) <= 0x1p120f;
 }
 
-template <typename C, typename Acc, typename Row>
-__device__ __forceinline__ Acc share_of_x(const Row &row)
+__device__ __forceinline__ void add_product(two_sums<float> &sums, float x, float gw)
 {
-    Acc sum = 0;
+    sums.first = fma(x, x, sums.first);
+    sums.second = fma(gw, x, sums.second);
+}
+__device__ __forceinline__ void add_product(two_sums<two_sums<float>> &sums, float off, float gw)
+{
+    sums.first.first += off;
+    sums.first.second = fma(off, off, sums.first.second);
+    sums.second.first += gw;
+    sums.second.second = fma(gw, off, sums.second.second);
+}
+
+template <typename C, typename Row>
+__device__ __forceinline__ float share_of_x(const Row &row)
+{
+    float sum = 0;
     row.for_each([&](int, int64_t, int, const auto &x, const auto &, const auto &) {
-        Acc part = 0;
+        float part = 0;
 #pragma unroll
         for (int i = 0; i < C::kVec; i++)
-            part += (Acc)x[i];
+            part += x[i];
         sum += part;
     });
     return sum;
 }
 
-template <typename C, typename Acc, typename Row>
-__device__ __forceinline__ gradient_sums<C, Acc> share_of_sums(const Row &row, float mean)
+template <typename C, typename Row>
+__device__ __forceinline__ gradient_sums<C> share_of_sums(const Row &row, float mean)
 {
-    gradient_sums<C, Acc> sums = {};
+    gradient_sums<C> sums = {};
     row.for_each([&](int, int64_t, int n, const auto &x, const auto &g, const auto &w) {
-        gradient_sums<C, Acc> part = {};
+        gradient_sums<C> part = {};
 #pragma unroll
         for (int i = 0; i < C::kVec; i++) {
-            Acc gw = (Acc)rounded<C>(g[i] * w[i]);
-            if constexpr (C::kCentres) {
-                Acc off = i < n ? (Acc)x[i] - (Acc)mean : (Acc)0;
-                part.first.first += off;
-                part.first.second = fma(off, off, part.first.second);
-                part.second.first += gw;
-                part.second.second = fma(gw, off, part.second.second);
-            } else {
-                part.first = fma((Acc)x[i], (Acc)x[i], part.first);
-                part.second = fma(gw, (Acc)x[i], part.second);
-            }
+            const float gw = rounded<C>(g[i] * w[i]);
+            if constexpr (C::kCentres)
+                add_product(part, i < n ? x[i] - mean : 0.0f, gw);
+            else
+                add_product(part, x[i], gw);
         }
         sums += part;
+    });
+    return sums;
+}
+
+// n of a row, of which grad_weight has a product.
+template <typename C, typename X>
+__device__ __forceinline__ X normal_of(X x, float mean, float rest, float s)
+{
+    return (C::kCentres ? x - mean - rest : x) * s;
+}
+
+// In double, of a row that is normalised by factors: its sum and its squares', or the sum of what
+// grad_y has of it, and of their products.
+template <typename C>
+__device__ __forceinline__ two_sums<double>
+share_of_exact(const row_in_memory<C> &row, const row_factors &of, bool is_of_products)
+{
+    two_sums<double> sums = {};
+    row.for_each([&](int, int64_t, int n, const auto &x, const auto &g, const auto &w) {
+#pragma unroll
+        for (int i = 0; i < C::kVec; i++) {
+            const double normal = i < n ? normal_of<C>((double)x[i], of.mean, of.rest, of.s) : 0.0;
+            const double other = is_of_products ? (double)rounded<C>(g[i] * w[i]) : normal;
+            if constexpr (C::kCentres)
+                sums.first += other;
+            sums.second = fma(other, normal, sums.second);
+        }
     });
     return sums;
 }
@@ -167,15 +184,6 @@ __device__ __forceinline__ row_factors factors_of(const norm_gradient_args &args
     float spread = fmaf(sums.first, args.inverse_hidden, args.eps), s = inverse_root(spread);
     is_good_square = is_good(sums.first, spread);
     return {0.0f, 0.0f, s, 0.0f, sums.second * args.inverse_hidden * s};
-}
-
-__device__ __forceinline__ row_factors factors_of(const norm_gradient_args &args, float,
-                                                  const two_sums<double> &sums,
-                                                  bool &is_good_square)
-{
-    double s = 1.0 / sqrt(sums.first / (double)args.hidden + (double)args.eps);
-    is_good_square = true;
-    return {0.0f, 0.0f, (float)s, 0.0f, (float)(sums.second / (double)args.hidden * s)};
 }
 
 __device__ __forceinline__ row_factors factors_of(const norm_gradient_args &args, float mean,
@@ -189,19 +197,6 @@ __device__ __forceinline__ row_factors factors_of(const norm_gradient_args &args
     is_good_square = is_good(sums.first.second, spread) && square <= spread &&
                      fabsf(sums.second.first) <= 0x1p120f;
     return {mean, rest, s, sums.second.first * args.inverse_hidden, dot * args.inverse_hidden * s};
-}
-
-__device__ __forceinline__ row_factors factors_of(const norm_gradient_args &args, float mean,
-                                                  const two_sums<two_sums<double>> &sums,
-                                                  bool &is_good_square)
-{
-    double inverse = 1.0 / (double)args.hidden, rest = sums.first.first * inverse;
-    double variance = fma(sums.first.second, inverse, -(rest * rest));
-    double s = 1.0 / sqrt((variance < 0 ? 0.0 : variance) + (double)args.eps);
-    double dot = fma(-rest, sums.second.first, sums.second.second);
-    is_good_square = true;
-    return {mean, (float)rest, (float)s, (float)(sums.second.first * inverse),
-            (float)(dot * inverse * s)};
 }
 
 __device__ __forceinline__ float dot_of(const two_sums<float> &sums)
@@ -241,11 +236,11 @@ __device__ __forceinline__ Sum sum_of_shares(const row_in_memory<C> &row, Sum *s
 
 // The same of what share_of(row) says of a thread's vectors, or of each of its two shares. In
 // double each part of a row sums all of it.
-template <typename C, typename Acc, typename Sum, typename Row, typename F>
+template <typename C, typename Sum, typename Row, typename F>
 __device__ __forceinline__ Sum sum_of_row(const Row &row, gradient_exchange<C> &exchange,
                                           Sum *shared, const F &share_of)
 {
-    if constexpr (C::kIsPart && sizeof(Acc) == 8) {
+    if constexpr (C::kIsPart && std::is_same<Sum, two_sums<double>>::value) {
         return sum_of_shares<C>(row, shared, share_of);
     } else if constexpr (C::kIsPart) {
         Sum sum = share_of(row);
@@ -256,6 +251,9 @@ __device__ __forceinline__ Sum sum_of_row(const Row &row, gradient_exchange<C> &
             shared[threadIdx.x / 32] = sum;
         __syncthreads();
         return sum_leaves(shared, (int)blockDim.x / 32);
+    } else if constexpr (C::kIsPackets) {
+        const Sum share[2] = {share_of(row.nth(0)), share_of(row.nth(1))};
+        return sum_in_group(share, shared, (int)blockDim.x);
     } else if constexpr (!C::kIsAny) {
         return sum_over_row<C>(share_of(row), shared);
     } else {
@@ -271,21 +269,17 @@ __device__ __forceinline__ Sum sum_of_row(const Row &row, gradient_exchange<C> &
     }
 }
 
-template <typename C, typename Acc, typename Row>
-__device__ __forceinline__ gradient_sums<C, Acc>
-sums_of(const norm_gradient_args &args, const Row &row, gradient_exchange<C> &shared, int parity,
-        float &mean)
+// 0 where the norm has no mean.
+template <typename C, typename Row>
+__device__ __forceinline__ float mean_of(const norm_gradient_args &args, const Row &row,
+                                         gradient_exchange<C> &shared, int parity)
 {
-    mean = 0.0f;
-    if constexpr (C::kCentres) {
-        const Acc sum =
-            sum_of_row<C, Acc>(row, shared, shared.of_x(Acc(), parity),
-                               [](const auto &part) { return share_of_x<C, Acc>(part); });
-        mean = (float)(sum * (sizeof(Acc) == 8 ? (Acc)(1.0 / (double)args.hidden)
-                                               : (Acc)args.inverse_hidden));
-    }
-    return sum_of_row<C, Acc>(row, shared, shared.of(Acc(), parity),
-                              [&](const auto &part) { return share_of_sums<C, Acc>(part, mean); });
+    if constexpr (C::kCentres)
+        return args.inverse_hidden *
+               sum_of_row<C>(row, shared, shared.x[parity],
+                             [](const auto &part) { return share_of_x<C>(part); });
+    else
+        return 0.0f;
 }
 
 // What float32 found of a row: factors, unless its products had no sum that they could be made of.
@@ -310,42 +304,48 @@ __device__ __forceinline__ bool is_orthogonal(const row_in_memory<C> &row, float
         return !__syncthreads_or(has_product);
 }
 
-// Of grad_y * w times n. Where the sum of one is Inf, what was summed about another mean is NaN;
-// and where s is Inf as a float, n is Inf or NaN, of which the sums before know nothing.
+// What follows from the sums of passes over the row: its mean; then 1 / sqrt(variance), or of the
+// squares; then of grad_y and of products, about these factors as floats: where s is Inf, so are
+// the products, or NaN, of which sums about a mean know nothing.
 template <typename C>
-__device__ __forceinline__ double share_of_dot(const row_in_memory<C> &row, const row_factors &of)
+__device__ __forceinline__ void use_sums(const norm_gradient_args &args, int pass,
+                                         const two_sums<double> &sums, row_factors &of)
 {
-    double sum = 0;
-    row.for_each([&](int, int64_t, int n, const auto &x, const auto &g, const auto &w) {
-#pragma unroll
-        for (int i = 0; i < C::kVec; i++) {
-            const double normal = (((double)x[i] - of.mean) - of.rest) * of.s;
-            sum += i < n ? (double)rounded<C>(g[i] * w[i]) * normal : 0.0;
-        }
-    });
-    return sum;
+    const double inverse = 1.0 / (double)args.hidden;
+    const double first = C::kCentres ? sums.first * inverse : 0.0, second = sums.second * inverse;
+    if (pass == 0) {
+        of.mean = (float)first;
+    } else if (pass == 1) {
+        const double variance = fma(-first, first, second);
+        of.rest = (float)first;
+        of.s = (float)(1.0 / sqrt((variance < 0 ? 0.0 : variance) + (double)args.eps));
+    } else {
+        of.shift = (float)first;
+        of.k = (float)second;
+    }
 }
 
-// Out of line, and of x and grad_y from memory, so that the common rows have its instructions and
-// registers for themselves.
+// Of x and grad_y from memory, so that the common rows have its instructions and registers for
+// themselves.
 template <typename C>
 __device__ __forceinline__ row_factors settle(const row_in_memory<C> row,
-                                              gradient_exchange<C> &shared, int parity,
+                                              gradient_exchange<C> &shared,
                                               const found_factors found)
 {
-    float mean;
     bool is_known = found.is_good && found.is_zero;
     if (C::kThreads <= 32 ? __any_sync(0xFFFFFFFFu, is_known) : is_known)
         is_known = is_orthogonal<C>(row, found.of.mean) && is_known;
     if (C::kThreads <= 32 ? __all_sync(0xFFFFFFFFu, is_known) : is_known)
         return found.of;
-    const auto exact = sums_of<C, double>(row.args, row, shared, parity, mean);
-    bool is_good;
-    row_factors again = factors_of(row.args, mean, exact, is_good);
-    const double dot =
-        sum_of_row<C, double>(row, shared, shared.of_x(0.0, parity),
-                              [&](const auto &part) { return share_of_dot<C>(part, again); });
-    again.k = (float)(dot / (double)row.args.hidden);
+    row_factors again = {0.0f, 0.0f, 1.0f, 0.0f, 0.0f};
+#pragma unroll(C::kCentres ? 1 : 2)
+    for (int pass = C::kCentres ? 0 : 1; pass < 3; pass++)
+        use_sums<C>(row.args, pass,
+                    sum_of_row<C>(row, shared, shared.exact[pass],
+                                  [&](const auto &part) {
+                                      return share_of_exact<C>(part, again, pass == 2);
+                                  }),
+                    again);
     return is_known ? found.of : again;
 }
 
@@ -358,23 +358,18 @@ __device__ __forceinline__ row_factors find_factors(const Row &row, const row_in
     found_factors found = {};
     bool is_done = false;
     if (!C::kIsAny || args.hidden <= kMostFloatSum) {
-        float mean;
-        const auto sums = sums_of<C, float>(args, row, shared, parity, mean);
+        const float mean = mean_of<C>(args, row, shared, parity);
+        const auto sums = sum_of_row<C>(row, shared, shared.sums[parity], [&](const auto &part) {
+            return share_of_sums<C>(part, mean);
+        });
         found.of = factors_of(args, mean, sums, found.is_good);
         found.is_zero = dot_of(sums) == 0.0f;
         is_done = found.is_good && is_tame(dot_of(sums));
     }
     if (C::kThreads <= 32 ? __all_sync(0xFFFFFFFFu, is_done) : is_done)
         return found.of;
-    const row_factors settled = settle<C>(again, shared, parity, found);
+    const row_factors settled = settle<C>(again, shared, found);
     return is_done ? found.of : settled;
-}
-
-// n of a row, of which grad_weight has a product.
-template <typename C>
-__device__ __forceinline__ float normal_of(float x, float mean, float rest, float s)
-{
-    return (C::kCentres ? x - mean - rest : x) * s;
 }
 
 // A vector of grad_x, to which to's values are added; x becomes what grad_weight has of it.

@@ -1,0 +1,303 @@
+// norm_gradient_packets.cuh - gradients of norms of many rows that 16 bytes do not divide, in the
+// packets of 16 bytes that memory has; for norm_gradient.cuh.
+//
+// Rows that lie beside each other begin equally far behind a packet in x, grad_y, grad_x and
+// grad_residual, and so does every eighth row (every fourth of float32) as the first: a block takes
+// rows that all begin at the same place in a packet. Then a thread has the same columns of each: it
+// holds their gains, and adds what they have in registers. Nothing is shifted but what a row's sum
+// takes, for it is that of vectors which begin with the row, as in the other kernels.
+#pragma once
+
+#include "cuda/norm_gradient_columns.cuh"
+
+// ------------------------------------------------------------------------------------ a row
+
+// The rows of a block on their way to shared memory, a packet more than threads have vectors.
+template <typename C>
+struct packet_ring {
+    using T = typename C::T;
+    const norm_gradient_args &args;
+    uint4 *memory;
+    uint64_t policy;
+    int first, last; // elements, counted from the first packet's: the row's, and those behind it
+
+    __device__ __forceinline__ packet_ring(const norm_gradient_args &norm, uint4 *to)
+        : args(norm), memory(to), policy(policy_of(norm.keeps))
+    {
+        const gradient_row<C> of(args, blockIdx.x);
+        first = (int)((uintptr_t)of.x & 15) / (int)sizeof(T);
+        last = first + (int)args.hidden;
+    }
+    // The v-th packet of a thread, or its v-th vector.
+    __device__ __forceinline__ int packet(int v) const
+    {
+        return v * (int)blockDim.x + (int)threadIdx.x;
+    }
+    __device__ __forceinline__ uint4 *slot(int stage, int which, int packet) const
+    {
+        return memory + (stage * 2 + which) * (C::kVectors * (int)blockDim.x + 1) + packet;
+    }
+    // Elements up to which packets of a row are whole: behind the last row may be no memory.
+    __device__ __forceinline__ int whole(int64_t row) const
+    {
+        return row + 1 < args.n_rows ? last + C::kVec - 1 : last;
+    }
+    __device__ __forceinline__ bool is_whole(int64_t row, int packet) const
+    {
+        return (packet + 1) * C::kVec <= whole(row);
+    }
+    // What there is of a packet behind which there may be no memory.
+    __device__ __forceinline__ uint4 end_of(const T *from, int packet) const
+    {
+        return load_pieces(reinterpret_cast<const char *>(from + packet * C::kVec),
+                           (last - packet * C::kVec) * (int)sizeof(T));
+    }
+    __device__ __forceinline__ void fetch(int64_t row, int stage) const
+    {
+        if (row < args.n_rows) {
+            const gradient_row<C> of(args, row);
+            const T *x = of.x - first, *g = of.g - first;
+#pragma unroll
+            for (int v = 0; v < C::kVectors; v++) {
+                const int at = packet(v);
+                if (is_whole(row, at)) {
+                    copy_16<true>(slot(stage, 0, at), x + at * C::kVec, true, policy);
+                    copy_16<true>(slot(stage, 1, at), g + at * C::kVec, true, policy);
+                } else if (at * C::kVec < last) {
+                    *slot(stage, 0, at) = end_of(x, at);
+                    *slot(stage, 1, at) = end_of(g, at);
+                }
+            }
+        }
+        end_stage();
+    }
+    // A thread's packets of another tensor's row.
+    __device__ __forceinline__ void load(const T *from, int64_t row,
+                                         uint4 (&raw)[C::kVectors]) const
+    {
+        from -= first;
+#pragma unroll
+        for (int v = 0; v < C::kVectors; v++) {
+            const int at = packet(v);
+            raw[v] = load_16_if(is_whole(row, at), from + at * C::kVec);
+            if (!is_whole(row, at) && at * C::kVec < last)
+                raw[v] = end_of(from, at);
+        }
+    }
+    __device__ __forceinline__ void store(T *to, int packet, const float (&y)[C::kVec]) const
+    {
+        to += packet * C::kVec - first;
+        const int low = first - packet * C::kVec, high = last - packet * C::kVec;
+        if (low <= 0 && high >= C::kVec)
+            store_floats<T>(to, y);
+        else
+            store_part<(int)sizeof(T)>(reinterpret_cast<char *>(to), low, high, pack<T>(y));
+    }
+};
+
+// The vectors of a thread, in the order of the row's sum.
+template <typename C>
+struct packet_vectors {
+    using T = typename C::T;
+    static constexpr int kSize = (int)sizeof(T);
+    const packet_ring<C> &ring;
+    const float *gains; // of the row's columns
+    uint4 x[C::kVectors], g[C::kVectors];
+
+    // One of them.
+    struct nth_vector {
+        const packet_vectors &of;
+        int v;
+
+        template <typename F>
+        __device__ __forceinline__ void for_each(const F &f) const
+        {
+            const int column = of.ring.packet(v) * C::kVec;
+            const int left = (int)of.ring.args.hidden - column;
+            float of_x[C::kVec], of_g[C::kVec], w[C::kVec];
+            if (left <= 0)
+                return;
+            unpack<T>(of.x[v], of_x);
+            unpack<T>(of.g[v], of_g);
+#pragma unroll
+            for (int i = 0; i < C::kVec; i += 4) {
+                const float4 gain = *reinterpret_cast<const float4 *>(of.gains + column + i);
+                w[i] = gain.x, w[i + 1] = gain.y, w[i + 2] = gain.z, w[i + 3] = gain.w;
+            }
+            f(v, column, min(left, C::kVec), of_x, of_g, w);
+        }
+    };
+    __device__ __forceinline__ nth_vector nth(int v) const
+    {
+        return {*this, v};
+    }
+    __device__ __forceinline__ uint4 get(int stage, int which, int v) const
+    {
+        const uint4 *at = ring.slot(stage, which, ring.packet(v));
+        const int left = (int)ring.args.hidden - ring.packet(v) * C::kVec;
+        uint4 raw = shift_packets<kSize>(at[0], at[1], ring.first * kSize);
+        if (left < C::kVec)
+            raw = first_units<kSize>(raw, left);
+        return raw;
+    }
+    __device__ __forceinline__ void hold(int stage)
+    {
+#pragma unroll
+        for (int v = 0; v < C::kVectors; v++) {
+            x[v] = get(stage, 0, v);
+            g[v] = get(stage, 1, v);
+        }
+    }
+};
+
+// ------------------------------------------------------------------------------------ kernel
+
+// The gains of all columns, to shared memory as floats, of which the first kVec are no column's.
+template <typename C>
+__device__ __forceinline__ void stage_gains(const norm_gradient_args &args,
+                                            const packet_ring<C> &ring, float *gains)
+{
+    if (threadIdx.x < C::kVec)
+        gains[threadIdx.x] = 0.0f;
+    with_weight(args, args.weight, [&](auto *weight) {
+#pragma unroll 1
+        for (int v = 0; v < C::kVectors; v++) {
+            const int column = ring.packet(v) * C::kVec;
+            float w[C::kVec];
+            load_gains<C>(args, weight, column, counted<C>(args, 0, column), w);
+#pragma unroll
+            for (int i = 0; i < C::kVec; i += 4)
+                *reinterpret_cast<float4 *>(gains + C::kVec + column + i) =
+                    make_float4(w[i], w[i + 1], w[i + 2], w[i + 3]);
+        }
+    });
+    __syncthreads();
+}
+
+// grad_x of a row, and what it adds to the columns' sums, by packets.
+template <typename C>
+__device__ __forceinline__ void
+write_packets(const packet_ring<C> &ring, int64_t row, int stage, const row_factors &of,
+              const uint4 (&residual)[C::kVectors], const float (&w)[C::kVectors][C::kVec],
+              column_sums<C> &sums)
+{
+    using T = typename C::T;
+    T *to = static_cast<T *>(ring.args.grad_x) + row * ring.args.grad_x_pitch;
+#pragma unroll
+    for (int v = 0; v < C::kVectors; v++) {
+        const int at = ring.packet(v);
+        float x[C::kVec], g[C::kVec], made[C::kVec];
+        if (at * C::kVec >= ring.last)
+            continue;
+        unpack<T>(*ring.slot(stage, 0, at), x);
+        unpack<T>(*ring.slot(stage, 1, at), g);
+        unpack<T>(residual[v], made);
+        descend<C>(of, x, g, w[v], made);
+        ring.store(to, at, made);
+        sums.add(v, g, x);
+    }
+}
+
+template <typename C>
+static __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
+    packets_norm_gradient_kernel(const __grid_constant__ struct norm_gradient_args args)
+{
+    using T = typename C::T;
+    extern __shared__ uint4 memory[]; // gains, then the ring
+    __shared__ gradient_exchange<C> exchange;
+    let_next_start();
+    float *gains = reinterpret_cast<float *>(memory);
+    const gradient_place<C> place;
+    const int threads = (int)blockDim.x;
+    const packet_ring<C> ring(args, memory + (C::kVectors * threads + 1) * C::kVec / 4);
+    column_sums<C> sums{args, place, nullptr};
+    packet_vectors<C> vectors{ring, gains + C::kVec};
+    float w[C::kVectors][C::kVec];
+    wait_for_previous();
+    for (int i = 0; i < args.n_stages; i++)
+        ring.fetch(place.row(i), i);
+    stage_gains(args, ring, gains);
+#pragma unroll
+    for (int v = 0; v < C::kVectors; v++)
+#pragma unroll
+        for (int i = 0; i < C::kVec; i++)
+            w[v][i] = gains[C::kVec - ring.first + ring.packet(v) * C::kVec + i];
+    const T *from = static_cast<const T *>(args.grad_residual);
+    int stage = 0;
+    for (int64_t turn = 0; place.row(turn) < args.n_rows; turn++) {
+        const int64_t row = place.row(turn);
+        uint4 residual[C::kVectors] = {};
+        if (from)
+            ring.load(from + row * args.grad_residual_pitch, row, residual);
+        wait_for_stage(args.n_stages);
+        __syncthreads(); // vectors have what neighbours have copied
+        vectors.hold(stage);
+        const row_in_memory<C> again{args, row, (int)threadIdx.x, threads, nullptr};
+        const row_factors of = find_factors<C>(vectors, again, exchange, (int)(turn % 2));
+        write_packets(ring, row, stage, of, residual, w, sums);
+        ring.fetch(place.row(turn + args.n_stages), stage);
+        if (++stage == args.n_stages)
+            stage = 0;
+    }
+    sums.put_down(true, true);
+}
+
+// ------------------------------------------------------------------------------------ launch
+
+static inline int64_t threads_of_packets(int64_t vectors)
+{
+    return 32 * blocks_of(vectors + 1, 64);
+}
+
+// The blocks of rows that are so many, and such that packets pay. They follow from the shape alone,
+// and so do the columns' sums, which each block adds one row after another:
+// any_norm_gradient_kernel has as many blocks for such rows that begin elsewhere. 0: for other
+// shapes.
+template <typename T>
+static int64_t blocks_of_packets(const struct norm_gradient_args &args)
+{
+    constexpr int64_t kVec = kVecOf<T>;
+    const int64_t vectors = args.sum_pitch / kVec;
+    const int64_t at_once = blocks_at_once(threads_of_packets(vectors));
+    if (!args.n_sums || args.hidden < kVec || args.hidden == args.sum_pitch || vectors >= 1024 ||
+        args.n_rows <= kMultiprocessors * at_once)
+        return 0;
+    return gradient_blocks(&args, args.n_rows, at_once) / kVec * kVec;
+}
+
+// Do they begin equally far behind a packet in all tensors?
+template <typename T>
+static bool has_packets(const struct norm_gradient_args &args)
+{
+    constexpr int64_t kVec = kVecOf<T>;
+    auto is_like_x = [&](const void *data, int64_t pitch) {
+        return !data || (((uintptr_t)data ^ (uintptr_t)args.x) % 16 == 0 &&
+                         (pitch - args.x_pitch) % kVec == 0);
+    };
+    return blocks_of_packets<T>(args) && is_like_x(args.grad_y, args.grad_y_pitch) &&
+           is_like_x(args.grad_x, args.grad_x_pitch) &&
+           is_like_x(args.grad_residual, args.grad_residual_pitch);
+}
+
+// The sum of a row is that of a vector for each share, as of other rows that do not end with a
+// whole one.
+template <typename T, bool kCentres, bool kRounds>
+static enum roped_status launch_packets(struct norm_gradient_args args, struct roped_queue *queue,
+                                        struct roped_error *err)
+{
+    using C = gradient_config<T, kCentres, kRounds, false, 512, 2>;
+    constexpr int64_t kVec = C::kVec;
+    const int64_t n_blocks = blocks_of_packets<T>(args);
+    const int threads = (int)threads_of_packets(args.sum_pitch / kVec);
+    args.n_shares = 2 * threads;
+    args.sum_pitch += kVec;
+    args.first_column = (int32_t)((uintptr_t)args.x % 16 / sizeof(T));
+    args.column_step = (int32_t)(args.x_pitch % kVec);
+    args.column_mask = kVec - 1;
+    const int64_t packets = 2 * threads + 1, stage = 2 * packets * 16;
+    const int64_t gains = packets * kVec * (int64_t)sizeof(float);
+    const int64_t room = room_of_block<C>(blocks_at_once((int64_t)threads), queue) - gains;
+    args.n_stages = (int32_t)clamp(room / stage, 1, kMostStages);
+    return start_blocks(packets_norm_gradient_kernel<C>, args, threads, n_blocks,
+                        gains + args.n_stages * stage, queue, err);
+}
