@@ -5,6 +5,9 @@
  */
 #include "cpu/quantize_rows.h"
 #include "cpu/rows_isa.h"
+#if defined(HAS_BYTE_TABLES)
+#include "cpu/fp8_table.h"
+#endif
 
 /* ----------------------------------------------------------------- largest */
 
@@ -87,6 +90,19 @@ static void largest(const float *x, int64_t n, int64_t tile, bool counts_nan,
         largest_of_tiles(false, x, n, 16, most);
     else
         largest_of_tiles(false, x, n, tile, most);
+}
+
+/* With what is beyond Inf added, NaN is negative. */
+static int32_t largest_bf16(const void *from, int64_t n)
+{
+    const int16_t infinite = 0x7F80, beyond = INT16_MAX - infinite;
+    const uint16_t *x = from;
+    int16_t most = beyond;
+    for (int64_t i = 0; i < n; i++) {
+        const int16_t word = (int16_t)(uint16_t)((x[i] & INT16_MAX) + beyond);
+        most = word > most ? word : most;
+    }
+    return (most - beyond) << 16;
 }
 
 /* ------------------------------------------------------------------- codes */
@@ -283,6 +299,29 @@ static void encode(const struct cpu_codes *how, void *to, const float *x,
     put(to, of.code, code_bytes(how->element, n), of.is_streamed);
 }
 
+#if defined(HAS_BYTE_TABLES)
+INLINE void encode_words(int m, const struct cpu_codes *how, uint8_t *to,
+                         const uint16_t *x, int64_t n, float divisor,
+                         struct cpu_fp8_table *table)
+{
+    if (table->divisor != divisor)
+        fill_fp8_table(m, divisor, table);
+    if (how->is_streamed && is_aligned(ROPED_U8, to, 0))
+        encode_row(m, true, table, to, x, n);
+    else
+        encode_row(m, false, table, to, x, n);
+}
+
+static void encode_bf16(const struct cpu_codes *how, void *to, const void *x,
+                        int64_t n, float divisor, struct cpu_fp8_table *table)
+{
+    if (how->element == CODE_E4M3)
+        encode_words(3, how, to, x, n, divisor, table);
+    else
+        encode_words(2, how, to, x, n, divisor, table);
+}
+#endif
+
 /* ------------------------------------------------------------------ values */
 
 typedef uint8_t bytes __attribute__((vector_size(BLOCK)));
@@ -399,6 +438,10 @@ static void expand(const struct cpu_expansion *how, void *to, const void *from,
 extern const struct cpu_quantize_rows ISA(cpu_quantize_rows);
 const struct cpu_quantize_rows ISA(cpu_quantize_rows) = {
     .largest = largest,
+    .largest_bf16 = largest_bf16,
     .encode = encode,
+#if defined(HAS_BYTE_TABLES)
+    .encode_bf16 = encode_bf16,
+#endif
     .expand = expand,
 };
