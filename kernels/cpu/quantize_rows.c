@@ -132,33 +132,13 @@ INLINE enum roped_dtype fp8_of(enum code_element element)
     return element == CODE_E5M2 ? ROPED_F8_E5M2 : ROPED_F8_E4M3;
 }
 
-INLINE vfloat without_nan(vfloat x, float instead)
-{
-    return pick_lanes(is_nan(x), splat(instead), x);
-}
-
 /* A whole number in the low byte of each lane. */
 INLINE vint i8_of(vfloat x, float least)
 {
-    return (
-        vint)(at_most(splat(127), at_least(splat(least), without_nan(x, 0))) +
-              splat(0x1.8p23f));
-}
-
-/*
- * Adding the power of two whose unit in the last place is the spacing of codes
- * at |x| rounds to nearest even: the low bits of the sum then count codes from
- * a number on that the exponent says.
- */
-INLINE vint e2m1_of(vfloat x)
-{
-    const int32_t spacing = 22 << 23;
-    const vfloat number = without_nan(x, 6);
-    const vfloat a = at_most(splat(6), larger_magnitude(number, splat(0)));
-    const vint power = ((vint)at_least(splat(1), a) & 0x7F800000) + spacing;
-    const vint count = (vint)(a + (vfloat)power) - power;
-    return (count + (power >> 22) - 2 * (127 + 22)) |
-           (((vint)number >> 28) & 8);
+    return (vint)(at_most(splat(127),
+                          at_least(splat(least),
+                                   pick_lanes(is_nan(x), splat(0), x))) +
+                  splat(0x1.8p23f));
 }
 
 /* Codes of n quotients, each correctly rounded. They go from registers to where
@@ -175,7 +155,7 @@ INLINE void store_quotients(enum code_element element, struct making *of,
                    low_bytes(i8_of(q.lo, least), i8_of(q.hi, least)), n,
                    of->is_streamed);
     else
-        store8(of->two + i / 2, low_bytes(e2m1_of(q.lo), e2m1_of(q.hi)));
+        store8(of->two + i / 2, narrow_fp8(q, 1, 1, 1, 6)); /* see pack */
 }
 
 INLINE block step_of(const float *value, int64_t i)
@@ -237,12 +217,15 @@ static void make_all(bool is_exact, struct making *of)
     }
 }
 
-/* Two codes are a byte. */
+/* Two codes are a byte. As FP8 of one mantissa bit and bias 1 each has a byte,
+ * with the sign on top; NaN is 0x7F and becomes 7. */
 static void pack(const struct making *of, uint8_t *restrict to)
 {
     const uint16_t *restrict two = of->two;
-    for (int64_t i = 0; i < of->n / 2; i++)
-        to[i] = (uint8_t)(two[i] | two[i] >> 4);
+    for (int64_t i = 0; i < of->n / 2; i++) {
+        const int code = (two[i] & 0x0707) | (two[i] >> 4 & 0x0808);
+        to[i] = (uint8_t)(code | code >> 4);
+    }
 }
 
 /* What is streamed is whole lines. */
