@@ -1,6 +1,6 @@
 /*
  * test_quantize_rows.c - FP8 codes of every bfloat16 by a table are those of
- * its quotient, on every instruction set that has such tables.
+ * its quotient, on every instruction set that has such tables; and e2m1 codes.
  */
 #include "check.h"
 
@@ -109,6 +109,21 @@ TEST(largest_magnitudes_of_words_are_those_of_numbers)
                 most = magnitude;
         }
         CHECK_INT(rows->quantize->largest_bf16(word, n), most);
+    }
+}
+
+TEST(nibbles_are_those_of_quotients)
+{
+    static _Alignas(64) float x[CPU_BLOCK];
+    const struct cpu_codes how = {.element = CODE_E2M1, .factor = 1};
+    for (int i = 0; i < N_WORDS; i += CPU_BLOCK) {
+        const float divisor = i % 3 ? 1.7f : 0.25f;
+        for (int j = 0; j < CPU_BLOCK; j++)
+            x[j] = roped_bf16_to_float((uint16_t)(i + j));
+        rows->quantize->encode(&how, code, x, CPU_BLOCK, CPU_BLOCK, &divisor);
+        for (int j = 0; j < CPU_BLOCK; j++)
+            CHECK_INT(code[j / 2] >> (j % 2 * 4) & 0xF,
+                      roped_float_to_e2m1(x[j] / divisor));
     }
 }
 
