@@ -1,8 +1,10 @@
 /*
- * fp8_table.h - FP8 codes of bfloat16 by a table, with AVX-512. All values of a
- * row have one divisor, and 128 mantissas: codes of normal numbers are those of
- * the mantissa, and as many binades further as the exponent says. So no value
- * is divided but those that the table is made of.
+ * fp8_table.h - FP8 codes of bfloat16, and values of FP8 codes, by tables of
+ * bytes: with AVX-512.
+ *
+ * All values of a row have one divisor, and 128 mantissas. Codes of normal
+ * numbers are those of the mantissa, and as many binades further as the
+ * exponent says. So no value is divided but those that the table is made of.
  *
  * Words are magnitudes of bfloat16, whose order is that of their bits.
  */
@@ -14,8 +16,9 @@
 
 enum { BF16_INFINITY = 0x7F80, BF16_MAGNITUDE = 0x7FFF, TABLE_STEP = 64 };
 
-/* The least words that become the codes 1 to 16, where these are subnormal. The
- * products are one unit too small at most, or two where one is rounded. */
+/* The least words that become the codes 1 to 16, where these are subnormal: a
+ * product cut off to a word is one too small at most, or two where the product
+ * was rounded. */
 INLINE void fill_subnormals(float d, float unit, uint16_t *from)
 {
     const vmask even = 0x5555; /* which ties stay at */
@@ -158,6 +161,44 @@ INLINE void encode_row(int m, bool is_streamed,
     if (i < n)
         _mm512_mask_storeu_epi8(to + i, ((uint64_t)1 << (n - i)) - 1,
                                 table_codes_of(m, &table, x + i, n - i));
+}
+
+/* Values in 16 bits of the codes from 0 to 127, byte by byte. */
+struct value_table {
+    __m512i low[2], high[2];
+};
+
+INLINE struct value_table value_table_of(const raw16 *value)
+{
+    struct value_table table;
+    for (int i = 0; i < 2; i++) {
+        const raw16 x = value[2 * i], y = value[2 * i + 1];
+        table.low[i] = every_second_byte(x, y, false);
+        table.high[i] = every_second_byte(x, y, true);
+    }
+    return table;
+}
+
+/* Of TABLE_STEP codes. Their signs turn those of the values. */
+INLINE void look_up_values(const struct value_table *table, const void *codes,
+                           raw16 *value)
+{
+    enum { TURNED = 0x78 }; /* the first, but bits that the others share */
+    const __m512i first = _mm512_set_epi8(
+        95, 31, 94, 30, 93, 29, 92, 28, 91, 27, 90, 26, 89, 25, 88, 24, 87, 23,
+        86, 22, 85, 21, 84, 20, 83, 19, 82, 18, 81, 17, 80, 16, 79, 15, 78, 14,
+        77, 13, 76, 12, 75, 11, 74, 10, 73, 9, 72, 8, 71, 7, 70, 6, 69, 5, 68,
+        4, 67, 3, 66, 2, 65, 1, 64, 0);
+    const __m512i last = _mm512_add_epi8(first, _mm512_set1_epi8(32));
+    const __m512i code = _mm512_loadu_si512(codes);
+    const __m512i low =
+        _mm512_permutex2var_epi8(table->low[0], code, table->low[1]);
+    __m512i high =
+        _mm512_permutex2var_epi8(table->high[0], code, table->high[1]);
+    high = _mm512_ternarylogic_epi32(high, code, _mm512_set1_epi8((char)0x80),
+                                     TURNED);
+    value[0] = _mm512_permutex2var_epi8(low, first, high);
+    value[1] = _mm512_permutex2var_epi8(low, last, high);
 }
 
 #endif

@@ -5,6 +5,9 @@
  */
 #include "cpu/quantize_rows.h"
 #include "cpu/rows_isa.h"
+
+#include <math.h>
+
 #if defined(HAS_BYTE_TABLES)
 #include "cpu/fp8_table.h"
 #endif
@@ -350,6 +353,7 @@ struct expanding {
     void *to;
     const uint8_t *code;
     int64_t n;
+    bool has_one_scale;
     float scale[STEPS];
 };
 
@@ -369,11 +373,46 @@ INLINE void expand_block(enum code_element element, enum roped_dtype type,
           is_streamed);
 }
 
+#if defined(HAS_BYTE_TABLES)
+/* The first elements, as many as tables can tell, which take as long as some
+ * hundred codes. With other scales NaN has a sign of its own. */
+INLINE int64_t expand_by_table(enum code_element element, enum roped_dtype type,
+                               const struct expanding *of, bool is_streamed)
+{
+    enum { FEWEST = 512, N_CODES = 128 };
+    const float scale = of->scale[0];
+    raw16 value[N_CODES / BLOCK];
+    uint8_t code[N_CODES];
+    int64_t i = 0;
+    if (!is_fp8(element) || size_of(type) != 2 || !of->has_one_scale ||
+        of->n < FEWEST || !isfinite(scale) || scale == 0)
+        return 0;
+    for (int j = 0; j < N_CODES; j++)
+        code[j] = (uint8_t)j;
+    for (int j = 0; j < N_CODES / BLOCK; j++)
+        value[j] =
+            narrow16(type, HALVES,
+                     times(values_of(element, code + j * BLOCK), splat(scale)));
+    const struct value_table table = value_table_of(value);
+    for (; i + TABLE_STEP <= of->n; i += TABLE_STEP) {
+        prefetch(of->code + AHEAD + i);
+        look_up_values(&table, of->code + i, value);
+        for (int j = 0; j < TABLE_STEP / BLOCK; j++)
+            store_raw16(place(type, of->to, i + j * BLOCK), value[j], BLOCK,
+                        is_streamed);
+    }
+    return i;
+}
+#endif
+
 INLINE void expand_row(enum code_element element, enum roped_dtype type,
                        const struct expanding *of, bool may_stream)
 {
     const bool is_streamed = may_stream && is_aligned(type, of->to, 0);
     int64_t i = 0;
+#if defined(HAS_BYTE_TABLES)
+    i = expand_by_table(element, type, of, is_streamed);
+#endif
     for (; i + BLOCK <= of->n; i += BLOCK) {
         prefetch(at(ROPED_U8, of->code, AHEAD + code_bytes(element, i)));
         expand_block(element, type, of, i, BLOCK, is_streamed);
@@ -401,6 +440,7 @@ static void expand(const struct cpu_expansion *how, void *to, const void *from,
     of.to = to;
     of.code = from;
     of.n = n;
+    of.has_one_scale = tile >= n;
     spread_tiles(of.scale, scale, n, tile);
     switch (how->element) {
     case CODE_E4M3:

@@ -127,6 +127,45 @@ TEST(nibbles_are_those_of_quotients)
     }
 }
 
+/* By a table, where there is one scale, and without. */
+static void check_values(enum code_element element, enum roped_dtype type,
+                         float scale, int64_t n)
+{
+    static _Alignas(64) uint16_t value[CPU_BLOCK], expected[CPU_BLOCK];
+    const struct cpu_expansion how = {element, type, false};
+    float scales[CPU_BLOCK / 16];
+    for (int i = 0; i < CPU_BLOCK / 16; i++)
+        scales[i] = scale;
+    for (int i = 0; i < CPU_BLOCK; i++) {
+        code[i] = (uint8_t)(i < 256 ? (uint32_t)i : random_word() >> 24);
+        value[i] = 0x5555;
+    }
+    rows->quantize->expand(&how, value, code, n, CPU_BLOCK, scales);
+    rows->quantize->expand(&how, expected, code, n, 16, scales);
+    for (int64_t i = 0; i < n; i++) {
+        if (value[i] != expected[i]) {
+            CHECK_FAIL("%s: %#x times %a is %#x, expected %#x", rows->name,
+                       code[i], (double)scale, value[i], expected[i]);
+            return;
+        }
+    }
+    for (int64_t i = n; i < CPU_BLOCK; i++)
+        CHECK_INT(value[i], 0x5555);
+}
+
+TEST(values_do_not_depend_on_how_many_have_a_scale)
+{
+    const float scales[] = {1,     0.37f,     -1.9f,    0,        -0.0f,
+                            1e-7f, 0x1p-133f, 0x1p125f, INFINITY, NAN};
+    for (size_t i = 0; i < sizeof scales / sizeof *scales; i++)
+        for (int64_t n = CPU_BLOCK; n > 500; n -= 37) {
+            check_values(CODE_E4M3, ROPED_BF16, scales[i], n);
+            check_values(CODE_E4M3, ROPED_F16, scales[i], n);
+            check_values(CODE_E5M2, ROPED_BF16, scales[i], n);
+            check_values(CODE_E5M2, ROPED_F16, scales[i], n);
+        }
+}
+
 int main(void)
 {
     for (int rank = 0; (rows = cpu_rows_at(rank)) != NULL; rank++) {
