@@ -108,14 +108,14 @@ INLINE __m512i table_codes(int m, const struct cpu_fp8_table *table, raw16 x,
     const __m512i most = _mm512_set1_epi16((short)table->most);
     const __m512i room =
         _mm512_set1_epi16((short)(BF16_INFINITY - 1 - table->normal));
-    const int shift = 7 - m;
     const raw16 a = x & magnitude, c = y & magnitude;
     const raw16 lo = _mm512_min_epu16(a, most), hi = _mm512_min_epu16(c, most);
     const __mmask64 is_rare = _mm512_kunpackd(
         _mm512_cmpgt_epu16_mask(_mm512_sub_epi16(c, least), room),
         _mm512_cmpgt_epu16_mask(_mm512_sub_epi16(a, least), room));
-    const __m512i binade = every_second_byte(
-        _mm512_srli_epi16(lo, shift), _mm512_srli_epi16(hi, shift), false);
+    const __m512i binade =
+        every_second_byte(_mm512_srli_epi16(lo, m == 3 ? 4 : 5),
+                          _mm512_srli_epi16(hi, m == 3 ? 4 : 5), false);
     __m512i sign = every_second_byte(x, y, true);
     __m512i code = _mm512_add_epi8(
         _mm512_permutex2var_epi8(_mm512_loadu_si512(table->code),
