@@ -17,17 +17,24 @@ int64_t code_scale_at(const struct code_tiles *tiles, int64_t strip,
            strip % 32 * 16 + strip / 32 % 4 * 4 + tile % 4;
 }
 
-float code_scale_value(enum code_scale kind, const void *scales, int64_t at)
+void code_scale_values(const struct cpu_rows *rows, enum code_scale kind,
+                       const struct code_tiles *tiles, const void *scales,
+                       int64_t strip, int64_t tile, int64_t n, float *value)
 {
-    const uint8_t *code = scales;
-    switch (kind) {
-    case CODE_SCALE_E8M0:
-        return roped_e8m0_to_float(code[at]);
-    case CODE_SCALE_E4M3:
-        return roped_e4m3_to_float(code[at]);
-    default:
-        return ((const float *)scales)[at];
+    const struct cpu_expansion as_floats = {CODE_E4M3, ROPED_F32, false};
+    const float one = 1;
+    uint8_t code[CPU_MOST_TILES];
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t at = code_scale_at(tiles, strip, tile + i);
+        if (kind == CODE_SCALE_F32)
+            value[i] = ((const float *)scales)[at];
+        else
+            code[i] = ((const uint8_t *)scales)[at];
     }
+    for (int64_t i = 0; kind == CODE_SCALE_E8M0 && i < n; i++)
+        value[i] = roped_e8m0_to_float(code[i]);
+    if (kind == CODE_SCALE_E4M3)
+        rows->quantize->expand(&as_floats, value, code, n, CPU_BLOCK, &one);
 }
 
 bool code_counts_nan(const struct code_rule *rule)

@@ -11,10 +11,13 @@
 
 enum { CPU_MOST_TILES = CPU_BLOCK / 16 }; /* of a block */
 
-/* Where the scale of a tile is, and what it is as a number. */
+/* Where the scale of a tile is, and what those of n tiles of a strip are as
+ * numbers, at most CPU_MOST_TILES. */
 int64_t code_scale_at(const struct code_tiles *tiles, int64_t strip,
                       int64_t tile);
-float code_scale_value(enum code_scale kind, const void *scales, int64_t at);
+void code_scale_values(const struct cpu_rows *rows, enum code_scale kind,
+                       const struct code_tiles *tiles, const void *scales,
+                       int64_t strip, int64_t tile, int64_t n, float *value);
 
 /* Does NaN count for a scale? */
 bool code_counts_nan(const struct code_rule *rule);
@@ -39,6 +42,7 @@ struct code_source {
     void (*load)(const void *of, int64_t row, int64_t first, int64_t n,
                  float *to);
     const void *of;
+    const struct roped_tensor *bf16; /* (optional) of which these are rows */
 };
 
 /* Computes a call whose outputs are those of quantize. */

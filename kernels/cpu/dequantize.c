@@ -13,18 +13,21 @@ struct dequantize_loop {
     bool is_streamed;
 };
 
-/* What the tile of a row's columns from first on is multiplied by. */
-static float scale_of(const struct dequantize_loop *loop, int64_t row,
-                      int64_t first)
+/* What n tiles of a row's columns from first on are multiplied by. */
+static void find_scales(const struct dequantize_loop *loop, int64_t row,
+                        int64_t first, int64_t n, float *scale)
 {
     const struct dequantize_plan *plan = loop->plan;
     const struct code_tiles *tiles = &plan->tiles;
+    for (int64_t i = 0; !loop->scales && i < n; i++)
+        scale[i] = plan->dequant_scale;
     if (!loop->scales)
-        return plan->dequant_scale;
-    float scale = code_scale_value((enum code_scale)plan->scale, loop->scales,
-                                   code_scale_at(tiles, row / tiles->tile_rows,
-                                                 first / tiles->tile_width));
-    return plan->scale == CODE_SCALE_E4M3 ? scale / plan->global_scale : scale;
+        return;
+    code_scale_values(loop->rows, (enum code_scale)plan->scale, tiles,
+                      loop->scales, row / tiles->tile_rows,
+                      first / tiles->tile_width, n, scale);
+    for (int64_t i = 0; plan->scale == CODE_SCALE_E4M3 && i < n; i++)
+        scale[i] /= plan->global_scale;
 }
 
 static void expand_block(const struct dequantize_loop *loop, int64_t row,
@@ -39,8 +42,7 @@ static void expand_block(const struct dequantize_loop *loop, int64_t row,
                          code_bytes(element, first);
     const int64_t to = row * cpu_stride(y, width) + first;
     float scale[CPU_MOST_TILES];
-    for (int64_t i = 0; i == 0 || i * tile < n; i++)
-        scale[i] = scale_of(loop, row, first + i * tile);
+    find_scales(loop, row, first, cpu_ceil_div(n, tile), scale);
     loop->rows->quantize->expand(
         &how, cpu_at(y->data, to, roped_dtype_bytes(y->dtype)),
         cpu_at(x->data, from, 1), n, tile, scale);

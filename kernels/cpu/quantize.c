@@ -17,6 +17,7 @@ struct quantize_loop {
     struct cpu_codes codes;
     float divisor; /* of every element, where has_divisor */
     bool has_divisor;
+    bool has_table;   /* codes by encode_bf16 */
     int64_t n_beside; /* rows that are worked on as one: see rows_beside */
     _Atomic int32_t largest; /* of the tensor */
 };
@@ -125,11 +126,55 @@ static void quantize_whole(const struct quantize_loop *loop, int64_t strip,
         write_codes(loop, &begin, &divisor);
 }
 
+static const void *row_of_bf16(const struct quantize_loop *loop, int64_t row)
+{
+    const struct roped_tensor *x = loop->source->bf16;
+    return cpu_at(x->data, row * cpu_stride(x, loop->plan->tiles.width),
+                  sizeof(uint16_t));
+}
+
+static int32_t largest_of_rows(const struct quantize_loop *loop, int64_t begin,
+                               int64_t end)
+{
+    int32_t most = 0;
+    for (int64_t row = begin; row < end; row++) {
+        const int32_t of_row = loop->rows->quantize->largest_bf16(
+            row_of_bf16(loop, row), loop->plan->tiles.width);
+        most = of_row > most ? of_row : most;
+    }
+    return most;
+}
+
+/* Rows whose values have one divisor each, or one together. */
+static void quantize_by_table(const struct quantize_loop *loop, int64_t begin,
+                              int64_t end)
+{
+    const struct cpu_quantize_rows *rows = loop->rows->quantize;
+    const int64_t width = loop->plan->tiles.width;
+    struct cpu_fp8_table table = {.divisor = 0};
+    float divisor = loop->divisor;
+    for (int64_t row = begin; row < end; row++) {
+        const void *x = row_of_bf16(loop, row);
+        if (!loop->has_divisor) {
+            const int32_t most = largest_of_rows(loop, row, row + 1);
+            store_scales(loop, &most, 1, row, 0, &divisor);
+        }
+        rows->encode_bf16(
+            &loop->codes,
+            cpu_at(loop->y->data, row * cpu_stride(loop->y, width), 1), x,
+            width, divisor, &table);
+    }
+}
+
 static void quantize_strips(void *context, int64_t begin, int64_t end)
 {
     const struct quantize_loop *loop = context;
     const struct code_tiles *tiles = &loop->plan->tiles;
     _Alignas(64) float x[CPU_BLOCK];
+    if (loop->has_table) {
+        quantize_by_table(loop, begin, end);
+        return;
+    }
     for (int64_t strip = begin; strip < end; strip += loop->n_beside) {
         const int64_t row = strip * tiles->tile_rows;
         struct part part = {
@@ -158,7 +203,9 @@ static void find_in_rows(void *context, int64_t begin, int64_t end)
                         .tile = CPU_BLOCK,
                         .x = x};
     int32_t most = 0, known = atomic_load(&loop->largest);
-    while (next_part(loop, &part))
+    if (loop->has_table)
+        most = largest_of_rows(loop, begin, end);
+    while (!loop->has_table && next_part(loop, &part))
         find_largest(loop, &part, &most);
     while (known < most &&
            !atomic_compare_exchange_weak(&loop->largest, &known, most))
@@ -187,6 +234,20 @@ static int64_t rows_beside(const struct quantize_loop *loop)
     return 1 + (CPU_BLOCK - room) / width;
 }
 
+/* A table takes as long as some hundred codes. */
+static bool has_table(const struct quantize_loop *loop)
+{
+    enum { NARROWEST = 1024 };
+    const struct quantize_plan *plan = loop->plan;
+    const struct code_tiles *tiles = &plan->tiles;
+    const bool is_fp8 =
+        loop->codes.element == CODE_E4M3 || loop->codes.element == CODE_E5M2;
+    const bool is_whole = plan->dynamic ? plan->is_tensor || tiles->n_tiles == 1
+                                        : loop->divisor >= 0x1p-60f;
+    return loop->source->bf16 && loop->rows->quantize->encode_bf16 && is_fp8 &&
+           is_whole && tiles->tile_rows == 1 && tiles->width >= NARROWEST;
+}
+
 static struct quantize_loop loop_of(const struct cpu_rows *rows,
                                     const struct code_target *to,
                                     const struct code_source *source)
@@ -204,6 +265,7 @@ static struct quantize_loop loop_of(const struct cpu_rows *rows,
         .divisor = to->plan->dequant_scale,
         .has_divisor = !to->plan->dynamic};
     loop.n_beside = rows_beside(&loop);
+    loop.has_table = has_table(&loop);
     return loop;
 }
 
@@ -265,7 +327,8 @@ enum roped_status roped_cpu_quantize(const struct roped_call *call,
     const struct roped_tensor *x = &call->in[QUANTIZE_X];
     const struct quantize_rows rows = {queue->backend->rows, x,
                                        cpu_stride(x, plan->tiles.width)};
-    const struct code_source source = {load_rows, &rows};
+    const struct code_source source = {load_rows, &rows,
+                                       x->dtype == ROPED_BF16 ? x : NULL};
     (void)err;
     code_quantize(plan, &source, call, queue);
     return ROPED_OK;

@@ -6,6 +6,12 @@
 #include "cpu/quantize_rows.h"
 #include "cpu/rows_isa.h"
 
+#include <math.h>
+
+#if defined(HAS_BYTE_TABLES)
+#include "cpu/fp8_table.h"
+#endif
+
 /* ----------------------------------------------------------------- largest */
 
 /* The larger magnitude, lane by lane, by its bits: with all, that of NaN too,
@@ -89,6 +95,19 @@ static void largest(const float *x, int64_t n, int64_t tile, bool counts_nan,
         largest_of_tiles(false, x, n, tile, most);
 }
 
+/* With what is beyond Inf added, NaN is negative. */
+static int32_t largest_bf16(const void *from, int64_t n)
+{
+    const int16_t infinite = 0x7F80, beyond = INT16_MAX - infinite;
+    const uint16_t *x = from;
+    int16_t most = beyond;
+    for (int64_t i = 0; i < n; i++) {
+        const int16_t word = (int16_t)(uint16_t)((x[i] & INT16_MAX) + beyond);
+        most = word > most ? word : most;
+    }
+    return (most - beyond) << 16;
+}
+
 /* ------------------------------------------------------------------- codes */
 
 /* Of so many values each: no tile is smaller, and all are multiples. */
@@ -116,33 +135,13 @@ INLINE enum roped_dtype fp8_of(enum code_element element)
     return element == CODE_E5M2 ? ROPED_F8_E5M2 : ROPED_F8_E4M3;
 }
 
-INLINE vfloat without_nan(vfloat x, float instead)
-{
-    return pick_lanes(is_nan(x), splat(instead), x);
-}
-
 /* A whole number in the low byte of each lane. */
 INLINE vint i8_of(vfloat x, float least)
 {
-    return (
-        vint)(at_most(splat(127), at_least(splat(least), without_nan(x, 0))) +
-              splat(0x1.8p23f));
-}
-
-/*
- * Adding the power of two whose unit in the last place is the spacing of codes
- * at |x| rounds to nearest even: the low bits of the sum then count codes from
- * a number on that the exponent says.
- */
-INLINE vint e2m1_of(vfloat x)
-{
-    const int32_t spacing = 22 << 23;
-    const vfloat number = without_nan(x, 6);
-    const vfloat a = at_most(splat(6), larger_magnitude(number, splat(0)));
-    const vint power = ((vint)at_least(splat(1), a) & 0x7F800000) + spacing;
-    const vint count = (vint)(a + (vfloat)power) - power;
-    return (count + (power >> 22) - 2 * (127 + 22)) |
-           (((vint)number >> 28) & 8);
+    return (vint)(at_most(splat(127),
+                          at_least(splat(least),
+                                   pick_lanes(is_nan(x), splat(0), x))) +
+                  splat(0x1.8p23f));
 }
 
 /* Codes of n quotients, each correctly rounded. They go from registers to where
@@ -159,7 +158,7 @@ INLINE void store_quotients(enum code_element element, struct making *of,
                    low_bytes(i8_of(q.lo, least), i8_of(q.hi, least)), n,
                    of->is_streamed);
     else
-        store8(of->two + i / 2, low_bytes(e2m1_of(q.lo), e2m1_of(q.hi)));
+        store8(of->two + i / 2, narrow_fp8(q, 1, 1, 1, 6)); /* see pack */
 }
 
 INLINE block step_of(const float *value, int64_t i)
@@ -221,12 +220,15 @@ static void make_all(bool is_exact, struct making *of)
     }
 }
 
-/* Two codes are a byte. */
+/* Two codes are a byte. As FP8 of one mantissa bit and bias 1 each has a byte,
+ * with the sign on top; NaN is 0x7F and becomes 7. */
 static void pack(const struct making *of, uint8_t *restrict to)
 {
     const uint16_t *restrict two = of->two;
-    for (int64_t i = 0; i < of->n / 2; i++)
-        to[i] = (uint8_t)(two[i] | two[i] >> 4);
+    for (int64_t i = 0; i < of->n / 2; i++) {
+        const int code = (two[i] & 0x0707) | (two[i] >> 4 & 0x0808);
+        to[i] = (uint8_t)(code | code >> 4);
+    }
 }
 
 /* What is streamed is whole lines. */
@@ -283,6 +285,29 @@ static void encode(const struct cpu_codes *how, void *to, const float *x,
     put(to, of.code, code_bytes(how->element, n), of.is_streamed);
 }
 
+#if defined(HAS_BYTE_TABLES)
+INLINE void encode_words(int m, const struct cpu_codes *how, uint8_t *to,
+                         const uint16_t *x, int64_t n, float divisor,
+                         struct cpu_fp8_table *table)
+{
+    if (table->divisor != divisor)
+        fill_fp8_table(m, divisor, table);
+    if (how->is_streamed && is_aligned(ROPED_U8, to, 0))
+        encode_row(m, true, table, to, x, n);
+    else
+        encode_row(m, false, table, to, x, n);
+}
+
+static void encode_bf16(const struct cpu_codes *how, void *to, const void *x,
+                        int64_t n, float divisor, struct cpu_fp8_table *table)
+{
+    if (how->element == CODE_E4M3)
+        encode_words(3, how, to, x, n, divisor, table);
+    else
+        encode_words(2, how, to, x, n, divisor, table);
+}
+#endif
+
 /* ------------------------------------------------------------------ values */
 
 typedef uint8_t bytes __attribute__((vector_size(BLOCK)));
@@ -328,6 +353,7 @@ struct expanding {
     void *to;
     const uint8_t *code;
     int64_t n;
+    bool has_one_scale;
     float scale[STEPS];
 };
 
@@ -347,11 +373,46 @@ INLINE void expand_block(enum code_element element, enum roped_dtype type,
           is_streamed);
 }
 
+#if defined(HAS_BYTE_TABLES)
+/* The first elements, as many as tables can tell, which take as long as some
+ * hundred codes. With other scales NaN has a sign of its own. */
+INLINE int64_t expand_by_table(enum code_element element, enum roped_dtype type,
+                               const struct expanding *of, bool is_streamed)
+{
+    enum { FEWEST = 512, N_CODES = 128 };
+    const float scale = of->scale[0];
+    raw16 value[N_CODES / BLOCK];
+    uint8_t code[N_CODES];
+    int64_t i = 0;
+    if (!is_fp8(element) || size_of(type) != 2 || !of->has_one_scale ||
+        of->n < FEWEST || !isfinite(scale) || scale == 0)
+        return 0;
+    for (int j = 0; j < N_CODES; j++)
+        code[j] = (uint8_t)j;
+    for (int j = 0; j < N_CODES / BLOCK; j++)
+        value[j] =
+            narrow16(type, HALVES,
+                     times(values_of(element, code + j * BLOCK), splat(scale)));
+    const struct value_table table = value_table_of(value);
+    for (; i + TABLE_STEP <= of->n; i += TABLE_STEP) {
+        prefetch(of->code + AHEAD + i);
+        look_up_values(&table, of->code + i, value);
+        for (int j = 0; j < TABLE_STEP / BLOCK; j++)
+            store_raw16(place(type, of->to, i + j * BLOCK), value[j], BLOCK,
+                        is_streamed);
+    }
+    return i;
+}
+#endif
+
 INLINE void expand_row(enum code_element element, enum roped_dtype type,
                        const struct expanding *of, bool may_stream)
 {
     const bool is_streamed = may_stream && is_aligned(type, of->to, 0);
     int64_t i = 0;
+#if defined(HAS_BYTE_TABLES)
+    i = expand_by_table(element, type, of, is_streamed);
+#endif
     for (; i + BLOCK <= of->n; i += BLOCK) {
         prefetch(at(ROPED_U8, of->code, AHEAD + code_bytes(element, i)));
         expand_block(element, type, of, i, BLOCK, is_streamed);
@@ -379,6 +440,7 @@ static void expand(const struct cpu_expansion *how, void *to, const void *from,
     of.to = to;
     of.code = from;
     of.n = n;
+    of.has_one_scale = tile >= n;
     spread_tiles(of.scale, scale, n, tile);
     switch (how->element) {
     case CODE_E4M3:
@@ -399,6 +461,10 @@ static void expand(const struct cpu_expansion *how, void *to, const void *from,
 extern const struct cpu_quantize_rows ISA(cpu_quantize_rows);
 const struct cpu_quantize_rows ISA(cpu_quantize_rows) = {
     .largest = largest,
+    .largest_bf16 = largest_bf16,
     .encode = encode,
+#if defined(HAS_BYTE_TABLES)
+    .encode_bf16 = encode_bf16,
+#endif
     .expand = expand,
 };

@@ -91,6 +91,7 @@ enum { QUOTIENT_WINDOW = 32 };
 
 #if defined(__AVX512VBMI__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
 #include "cpu/vector_avx512.h"
+#define HAS_BYTE_TABLES /* of 128 bytes, by one permutation: fp8_table.h */
 #else
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 #include "cpu/vector_avx2.h"

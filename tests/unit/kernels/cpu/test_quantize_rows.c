@@ -1,0 +1,176 @@
+/*
+ * test_quantize_rows.c - FP8 codes of every bfloat16 by a table are those of
+ * its quotient, on every instruction set that has such tables; and e2m1 codes.
+ */
+#include "check.h"
+
+#include "cpu/quantize_rows.h"
+
+#include <roped/numeric.h>
+
+#include <math.h>
+
+static const struct cpu_rows *rows; /* under test */
+
+enum { N_WORDS = 1 << 16 };
+
+static uint64_t state = 5;
+
+static uint32_t random_word(void)
+{
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(state >> 32);
+}
+
+static _Alignas(64) uint16_t word[N_WORDS];
+static _Alignas(64) uint8_t code[N_WORDS + 64];
+
+static uint8_t code_of(enum code_element element, uint16_t x, float divisor)
+{
+    const float q = roped_bf16_to_float(x) / divisor;
+    return element == CODE_E4M3 ? roped_float_to_e4m3(q)
+                                : roped_float_to_e5m2(q);
+}
+
+static void check_codes(enum code_element element, float divisor, int64_t n,
+                        bool is_streamed, struct cpu_fp8_table *table)
+{
+    const struct cpu_codes how = {.element = element,
+                                  .is_streamed = is_streamed};
+    for (int i = 0; i < 64; i++)
+        code[n + i] = 0x55;
+    rows->quantize->encode_bf16(&how, code, word, n, divisor, table);
+    rows->fence();
+    for (int64_t i = 0; i < n; i++) {
+        const uint8_t expected = code_of(element, word[i], divisor);
+        if (code[i] != expected) {
+            CHECK_FAIL("%s: %#x / %a is %#x, expected %#x", rows->name, word[i],
+                       (double)divisor, code[i], expected);
+            return;
+        }
+    }
+    for (int i = 0; i < 64; i++)
+        CHECK_INT(code[n + i], 0x55);
+}
+
+/* Powers of two, their neighbours, short mantissas whose quotients are often
+ * half-way between two codes, and others. */
+static float divisor_of(int i)
+{
+    const float power = ldexpf(1, i % 3 == 0 ? i % 184 - 60 : i % 40 - 20);
+    const uint32_t bits = roped_float_bits(power);
+    switch (i % 5) {
+    case 0:
+        return power;
+    case 1:
+        return roped_bits_float(bits + (random_word() & 3));
+    case 2:
+        return roped_bits_float(bits | (random_word() & 0x7F0000));
+    case 3:
+        return roped_bits_float(bits | 0x7F0000 | (random_word() & 0xFFFF));
+    default:
+        return roped_bits_float(bits | (random_word() & 0x7FFFFF));
+    }
+}
+
+TEST(codes_by_a_table_are_those_of_quotients)
+{
+    struct cpu_fp8_table table = {.divisor = 0};
+    if (!rows->quantize->encode_bf16)
+        return;
+    for (int i = 0; i < N_WORDS; i++)
+        word[i] = (uint16_t)i;
+    for (int i = 0; i < 300; i++) {
+        table.divisor = 0;
+        check_codes(i % 2 ? CODE_E4M3 : CODE_E5M2, divisor_of(i / 2), N_WORDS,
+                    i & 2, &table);
+    }
+}
+
+TEST(codes_by_a_table_are_of_any_number_of_values)
+{
+    struct cpu_fp8_table table = {.divisor = 0};
+    if (!rows->quantize->encode_bf16)
+        return;
+    for (int i = 0; i < N_WORDS; i++)
+        word[i] = (uint16_t)(random_word() >> 16);
+    for (int64_t n = 0; n < 300; n++)
+        check_codes(CODE_E4M3, n < 150 ? 1.7f : 0.3f, n, n & 1, &table);
+}
+
+TEST(largest_magnitudes_of_words_are_those_of_numbers)
+{
+    for (int64_t n = 0; n < 300; n++) {
+        int32_t most = 0;
+        for (int64_t i = 0; i < n; i++) {
+            word[i] = (uint16_t)(random_word() >> (16 + n % 3));
+            const int32_t magnitude = (word[i] & 0x7FFF) << 16;
+            if (magnitude <= 0x7F800000 && magnitude > most)
+                most = magnitude;
+        }
+        CHECK_INT(rows->quantize->largest_bf16(word, n), most);
+    }
+}
+
+TEST(nibbles_are_those_of_quotients)
+{
+    static _Alignas(64) float x[CPU_BLOCK];
+    const struct cpu_codes how = {.element = CODE_E2M1, .factor = 1};
+    for (int i = 0; i < N_WORDS; i += CPU_BLOCK) {
+        const float divisor = i % 3 ? 1.7f : 0.25f;
+        for (int j = 0; j < CPU_BLOCK; j++)
+            x[j] = roped_bf16_to_float((uint16_t)(i + j));
+        rows->quantize->encode(&how, code, x, CPU_BLOCK, CPU_BLOCK, &divisor);
+        for (int j = 0; j < CPU_BLOCK; j++)
+            CHECK_INT(code[j / 2] >> (j % 2 * 4) & 0xF,
+                      roped_float_to_e2m1(x[j] / divisor));
+    }
+}
+
+/* By a table, where there is one scale, and without. */
+static void check_values(enum code_element element, enum roped_dtype type,
+                         float scale, int64_t n)
+{
+    static _Alignas(64) uint16_t value[CPU_BLOCK], expected[CPU_BLOCK];
+    const struct cpu_expansion how = {element, type, false};
+    float scales[CPU_BLOCK / 16];
+    for (int i = 0; i < CPU_BLOCK / 16; i++)
+        scales[i] = scale;
+    for (int i = 0; i < CPU_BLOCK; i++) {
+        code[i] = (uint8_t)(i < 256 ? (uint32_t)i : random_word() >> 24);
+        value[i] = 0x5555;
+    }
+    rows->quantize->expand(&how, value, code, n, CPU_BLOCK, scales);
+    rows->quantize->expand(&how, expected, code, n, 16, scales);
+    for (int64_t i = 0; i < n; i++) {
+        if (value[i] != expected[i]) {
+            CHECK_FAIL("%s: %#x times %a is %#x, expected %#x", rows->name,
+                       code[i], (double)scale, value[i], expected[i]);
+            return;
+        }
+    }
+    for (int64_t i = n; i < CPU_BLOCK; i++)
+        CHECK_INT(value[i], 0x5555);
+}
+
+TEST(values_do_not_depend_on_how_many_have_a_scale)
+{
+    const float scales[] = {1,     0.37f,     -1.9f,    0,        -0.0f,
+                            1e-7f, 0x1p-133f, 0x1p125f, INFINITY, NAN};
+    for (size_t i = 0; i < sizeof scales / sizeof *scales; i++)
+        for (int64_t n = CPU_BLOCK; n > 500; n -= 37) {
+            check_values(CODE_E4M3, ROPED_BF16, scales[i], n);
+            check_values(CODE_E4M3, ROPED_F16, scales[i], n);
+            check_values(CODE_E5M2, ROPED_BF16, scales[i], n);
+            check_values(CODE_E5M2, ROPED_F16, scales[i], n);
+        }
+}
+
+int main(void)
+{
+    for (int rank = 0; (rows = cpu_rows_at(rank)) != NULL; rank++) {
+        printf("%s:\n", rows->name);
+        check_run();
+    }
+    return check_done();
+}
