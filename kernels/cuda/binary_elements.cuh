@@ -81,8 +81,11 @@ __device__ __forceinline__ double add_elements(const element_side &side, int64_t
     return sum;
 }
 
+template <int kKind>
+constexpr int kThreadsOfKind = kKind == kBinaryMul ? kSumThreads : kMostSumThreads; // at most
+
 template <typename T, int kKind>
-__global__ void __launch_bounds__(kKind == kBinaryMul ? kSumThreads : kMostSumThreads)
+__global__ void __launch_bounds__(kThreadsOfKind<kKind>)
     elements_kernel(const __grid_constant__ struct elements_args args)
 {
     let_next_start();
@@ -103,8 +106,7 @@ __global__ void __launch_bounds__(kKind == kBinaryMul ? kSumThreads : kMostSumTh
     int64_t end = min(begin + side.sum.steps_per_segment, side.sum.n_steps);
     end = kept < side.sum.n_kept ? end : 0;
     double sum = add_elements<T, kKind>(side, kept, begin + step_lane, end, step_lanes);
-    finish_lanes<T, kKind == kBinaryMul ? kSumThreads : kMostSumThreads>(side.sum, side.lanes,
-                                                                         group, segment, kept, sum);
+    finish_lanes<T, kThreadsOfKind<kKind>>(side.sum, side.lanes, group, segment, kept, sum);
 }
 
 // ------------------------------------------------------------------------------------ host

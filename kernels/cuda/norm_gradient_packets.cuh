@@ -136,8 +136,11 @@ struct packet_vectors {
         const uint4 *at = ring.slot(stage, which, ring.packet(v));
         const int left = (int)ring.args.hidden - ring.packet(v) * C::kVec;
         uint4 raw = shift_packets<kSize>(at[0], at[1], ring.first * kSize);
-        if (left < C::kVec)
-            raw = first_units<kSize>(raw, left);
+        if (left < C::kVec) {
+            uint32_t word[4] = {raw.x, raw.y, raw.z, raw.w};
+            keep_units<kSize>(word, left);
+            raw = make_uint4(word[0], word[1], word[2], word[3]);
+        }
         return raw;
     }
     __device__ __forceinline__ void hold(int stage)

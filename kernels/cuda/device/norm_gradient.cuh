@@ -314,21 +314,6 @@ __device__ __forceinline__ void copy_half(uint4 *to, const char *from, int bytes
     reinterpret_cast<uint32_t *>(to)[bytes / 4] = half;
 }
 
-// The first n units of a vector, and zeros behind them.
-template <int kUnit>
-__device__ __forceinline__ uint4 first_units(const uint4 &raw, int n)
-{
-    uint32_t word[4] = {raw.x, raw.y, raw.z, raw.w};
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const int units = n - i * 4 / kUnit; // of the word and behind it
-        if (kUnit == 2 && units == 1)
-            word[i] &= 0xFFFF;
-        word[i] = units > 0 ? word[i] : 0;
-    }
-    return make_uint4(word[0], word[1], word[2], word[3]);
-}
-
 // Which vectors of which rows a thread has.
 template <typename C>
 struct gradient_place {

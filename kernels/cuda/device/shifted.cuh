@@ -120,14 +120,20 @@ struct shifted_vector {
             vector = load_pieces(from, bytes);
         return vector;
     }
-    // The same of a vector that the beginning of a row may cut, too.
-    __device__ __forceinline__ uint4 finish(int first_unit, int last_unit) const
-    {
-        if (!is_plain)
-            return load_part<kUnit>(from, first_unit, last_unit);
-        return shift_packets<kUnit>(first, second, (int)((uintptr_t)from & 15));
-    }
 };
+
+// Zeros behind the first n units of a vector.
+template <int kUnit, int kWords>
+__device__ __forceinline__ void keep_units(uint32_t (&word)[kWords], int n)
+{
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const int units = n - i * 4 / kUnit; // of the word and behind it
+        if (kUnit == 2 && units == 1)
+            word[i] &= 0xFFFF;
+        word[i] = units > 0 ? word[i] : 0;
+    }
+}
 
 // A vector from byte at of packets in shared memory on, of which n units count: 16 bytes if it is
 // whole. By words: neighbours' are no further apart than the banks have time for.
@@ -142,15 +148,8 @@ __device__ __forceinline__ uint4 get_staged(const uint4 *stage, int at, int n, b
         for (int i = 0; i < 4; i++)
             word[i] = __funnelshift_r(word[i], word[i + 1], 8 * (at & 2));
     }
-    if (!is_whole) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const int units = n - i * 4 / kUnit; // of the word and behind it
-            if (kUnit == 2 && units == 1)
-                word[i] &= 0xFFFF;
-            word[i] = units > 0 ? word[i] : 0;
-        }
-    }
+    if (!is_whole)
+        keep_units<kUnit>(word, n);
     return make_uint4(word[0], word[1], word[2], word[3]);
 }
 
