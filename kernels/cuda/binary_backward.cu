@@ -11,8 +11,8 @@
 //       of many odd      few_terms_kernel       the same by single elements: a thread has all terms
 //       columns of few                          of its columns (binary_few.cuh)
 //       terms
-//     both operands      sweep_*_kernel         in one pass where each has one of two dims, else
-//                                               once per gradient
+//     both operands      sweep_both_kernel      once per gradient (binary_both.cuh); in one pass
+//                                               where each has one of two dims
 //     few elements,      elements_kernel        one element at a time, both gradients in one
 //     odd columns of                            launch (binary_elements.cuh)
 //     few terms
@@ -22,11 +22,10 @@
 // from the shapes and from whether addresses are multiples of 16 bytes: the same bits from run to
 // run and from device to device. Atomic operations only count blocks. A thread adds the terms of an
 // iteration in float32, and iterations in double.
+#include "cuda/binary_both.cuh"
 #include "cuda/binary_columns.cuh"
-#include "cuda/binary_elements.cuh"
 #include "cuda/binary_few.cuh"
 #include "cuda/binary_rows.cuh"
-#include "cuda/binary_sweep.cuh"
 
 // ------------------------------------------------------------------------------------ elementwise
 
@@ -116,34 +115,7 @@ static enum roped_status launch_one(const struct roped_call *call, int32_t sum_s
         return launch_columns<T>(plan, args.sum, queue, err);
     if (is_of_few_terms(&args, keeps_columns(plan, sum_side)))
         return launch_elements<T>(call, sum_side, queue, err);
-    return launch_sweep<T, kSweepOne>(&args, keeps_columns(plan, sum_side), queue, err);
-}
-
-// One gradient where both operands are broadcast.
-template <typename T>
-static enum roped_status launch_side(const struct roped_call *call, int32_t sum_side,
-                                     struct roped_queue *queue, struct roped_error *err)
-{
-    const struct binary_plan *plan = reinterpret_cast<const struct binary_plan *>(call->plan);
-    struct sweep_args args = {};
-    if (!name_sweep<T>(call, sum_side, kSweepBoth, &args))
-        return launch_elements<T>(call, sum_side, queue, err);
-    return launch_sweep<T, kSweepBoth>(&args, keeps_columns(plan, sum_side), queue, err);
-}
-
-template <typename T>
-static enum roped_status launch_both(const struct roped_call *call, struct roped_queue *queue,
-                                     struct roped_error *err)
-{
-    const struct binary_plan *plan = reinterpret_cast<const struct binary_plan *>(call->plan);
-    const int32_t both = BINARY_IN_A | BINARY_IN_B;
-    struct sweep_args args = {};
-    if (is_of_elements(plan, BINARY_IN_A) && is_of_elements(plan, BINARY_IN_B))
-        return launch_elements<T>(call, both, queue, err);
-    if (is_of_cross<T>(plan) && name_sweep<T>(call, side_of_cross(plan), kSweepCross, &args))
-        return launch_cross<T>(&args, queue, err);
-    enum roped_status status = launch_side<T>(call, BINARY_IN_A, queue, err);
-    return status ? status : launch_side<T>(call, BINARY_IN_B, queue, err);
+    return launch_sweep<T>(&args, keeps_columns(plan, sum_side), queue, err);
 }
 
 template <typename T>

@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(kThreadsOfKind<kKind>)
     int64_t end = min(begin + side.sum.steps_per_segment, side.sum.n_steps);
     end = kept < side.sum.n_kept ? end : 0;
     double sum = add_elements<T, kKind>(side, kept, begin + step_lane, end, step_lanes);
-    finish_lanes<T, kThreadsOfKind<kKind>>(side.sum, side.lanes, group, segment, kept, sum);
+    finish_lanes<T, kThreadsOfKind<kKind>>(side.sum, side.lanes, {group, segment}, kept, sum);
 }
 
 // ------------------------------------------------------------------------------------ host
@@ -146,35 +146,23 @@ static inline void lay_out_elements(struct element_side *side, bool is_columns, 
     side->n_blocks = blocks_of(sum->n_kept, n_threads / step_lanes) * sum->n_segments;
 }
 
-// Lays both out for the launch: partial sums and counters of the second behind those of the first.
 template <typename T>
 static enum roped_status start_elements(struct elements_args *args, int n_sides, bool is_div,
                                         int n_threads, struct roped_queue *queue,
                                         struct roped_error *err)
 {
-    int64_t n_partial = 0, n_counters = 0, n_blocks = 0, partial_of[2], counter_of[2];
+    int64_t n_blocks = 0;
+    struct sum_args *sums[2];
+    struct sum_groups groups[2];
     for (int i = 0; i < n_sides; i++) {
-        const struct element_side *side = &args->side[i];
-        partial_of[i] = n_partial;
-        counter_of[i] = n_counters;
+        struct element_side *side = &args->side[i];
         n_blocks += side->n_blocks;
-        if (side->sum.n_segments == 1)
-            continue;
-        n_partial += side->n_blocks * (n_threads >> side->lanes.step_bits);
-        n_counters += side->n_blocks / side->sum.n_segments;
+        sums[i] = &side->sum;
+        groups[i] = {side->n_blocks / side->sum.n_segments, n_threads >> side->lanes.step_bits};
     }
-    if (n_counters > 0) {
-        float *partial;
-        uint32_t *counters;
-        enum roped_status status = roped_cuda_scratch(queue, n_partial * (int64_t)sizeof(float),
-                                                      n_counters, &partial, &counters, err);
-        if (status)
-            return status;
-        for (int i = 0; i < n_sides; i++) {
-            args->side[i].sum.partial = partial + partial_of[i];
-            args->side[i].sum.counter = counters + counter_of[i];
-        }
-    }
+    enum roped_status status = find_partial(n_sides, sums, groups, queue, err);
+    if (status)
+        return status;
     return start(queue, is_div ? elements_kernel<T, kBinaryOver> : elements_kernel<T, kBinaryMul>,
                  dim3((unsigned)n_threads), n_blocks, dim3(), *args, err);
 }

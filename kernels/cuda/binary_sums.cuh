@@ -52,6 +52,12 @@ struct sum_args {
 
 // ------------------------------------------------------------------------------------ places
 
+// A block's place among those of a gradient: which sums, and which segment of their terms.
+struct sum_block {
+    int64_t group;
+    uint32_t segment;
+};
+
 // Once, for calls of 2^30 elements or more: a division of 64 bits is a hundred instructions.
 static __device__ __noinline__ int64_t large_quotient(int64_t n, int64_t by)
 {
@@ -189,12 +195,11 @@ __device__ __forceinline__ double add_step_lanes(const lane_args &lanes, double 
     return total;
 }
 
-// What the threads of kept lanes have summed, to where it belongs. group: of so many kept lanes
-// side by side as a block has.
+// What the threads of kept lanes have summed, to where it belongs. A group is so many of them side
+// by side as a block has.
 template <typename T, int kThreads = kSumThreads>
 __device__ __forceinline__ void finish_lanes(const sum_args &args, const lane_args &lanes,
-                                             int64_t group, uint32_t segment, int64_t kept,
-                                             double sum)
+                                             const sum_block &block, int64_t kept, double sum)
 {
     __shared__ float shared[kThreads];
     constexpr int kBatch = 8; // loads in flight: a loop would wait for each
@@ -202,11 +207,11 @@ __device__ __forceinline__ void finish_lanes(const sum_args &args, const lane_ar
     const int step_lane = (threadIdx.x >> lanes.stride_bits) & (step_lanes - 1);
     sum = add_step_lanes(lanes, sum, shared);
     if (args.n_segments > 1) {
-        const int lane = (int)(kept - group * n);
-        float *partial = args.partial + group * args.n_segments * n + lane;
+        const int lane = (int)(kept - block.group * n);
+        float *partial = args.partial + block.group * args.n_segments * n + lane;
         if (step_lane == 0)
-            partial[(int64_t)segment * n] = (float)sum;
-        if (!comes_last(args.counter + group, args.n_segments))
+            partial[(int64_t)block.segment * n] = (float)sum;
+        if (!comes_last(args.counter + block.group, args.n_segments))
             return;
         sum = 0;
         for (uint32_t i = step_lane; i < args.n_segments; i += kBatch * step_lanes) {
@@ -403,21 +408,36 @@ static inline void name_dims(const struct binary_plan *plan, int32_t sum_side, i
         args->dim[args->n_dims - 1 - i] = summed[i];
 }
 
-// Launches a kernel whose Args have the sums, n_groups of so many of them; further room for as many
-// floats and counters as the kernel wants itself.
-template <typename Args>
-static enum roped_status start_sums(struct roped_queue *queue, kernel_fn<Args> *kernel,
-                                    struct sum_args *sum, const Args &args, int n_threads,
-                                    int64_t n_groups, int64_t sums_of_group,
-                                    struct roped_error *err)
+// Sums of a launch: so many groups, of which each is a block's or that of several segments.
+struct sum_groups {
+    int64_t n, n_sums;
+};
+
+// Finds room for the partial sums of one gradient, or of both in one launch.
+static inline enum roped_status find_partial(int n, struct sum_args *const *sums,
+                                             const struct sum_groups *groups,
+                                             struct roped_queue *queue, struct roped_error *err)
 {
-    if (sum->n_segments > 1) {
-        int64_t bytes = n_groups * sum->n_segments * sums_of_group * (int64_t)sizeof(float);
-        enum roped_status status =
-            roped_cuda_scratch(queue, bytes, n_groups, &sum->partial, &sum->counter, err);
-        if (status)
-            return status;
+    int64_t n_partial = 0, n_counters = 0;
+    float *partial;
+    uint32_t *counters;
+    for (int i = 0; i < n; i++) {
+        if (sums[i]->n_segments == 1)
+            continue;
+        n_partial += groups[i].n * sums[i]->n_segments * groups[i].n_sums;
+        n_counters += groups[i].n;
     }
-    return start(queue, kernel, dim3((unsigned)n_threads), n_groups, dim3(1, sum->n_segments), args,
-                 err);
+    if (n_counters == 0)
+        return ROPED_OK;
+    enum roped_status status = roped_cuda_scratch(queue, n_partial * (int64_t)sizeof(float),
+                                                  n_counters, &partial, &counters, err);
+    for (int i = 0; i < n && !status; i++) {
+        sums[i]->partial = partial;
+        sums[i]->counter = counters;
+        if (sums[i]->n_segments == 1)
+            continue;
+        partial += groups[i].n * sums[i]->n_segments * groups[i].n_sums;
+        counters += groups[i].n;
+    }
+    return status;
 }

@@ -202,27 +202,33 @@ __device__ __forceinline__ double sweep_row(const sweep_args &args, sum_walk wal
 }
 
 template <typename T, int kKind, int kMode>
-__global__ void __launch_bounds__(kSumThreads)
-    sweep_rows_kernel(const __grid_constant__ struct sweep_args args)
+__device__ __forceinline__ void sweep_rows_of(const sweep_args &args, const sum_block &block)
 {
     const int step_bits = args.row_lanes.step_bits, step_lanes = 1 << step_bits;
     const int step_lane = threadIdx.x & (step_lanes - 1);
-    const int64_t kept =
-        (int64_t)blockIdx.x * (blockDim.x >> step_bits) + (threadIdx.x >> step_bits);
-    const int64_t begin = blockIdx.y * args.sum.steps_per_segment;
+    const int64_t kept = block.group * (blockDim.x >> step_bits) + (threadIdx.x >> step_bits);
+    const int64_t begin = block.segment * args.sum.steps_per_segment;
     const int64_t end = min(begin + args.sum.steps_per_segment, args.sum.n_steps);
-    let_next_start();
     sum_walk walk = walk_from(args.sum, args.walk, kept_offsets(args.sum, kept), begin + step_lane,
                               kept < args.sum.n_kept ? end : 0, step_lanes);
     finish_before_wait(static_cast<const T *>(args.sum.g) + walk.at.g, walk.n_left);
     wait_for_previous();
     double sum = sweep_row<T, kKind, kMode>(args, walk, kept);
-    finish_lanes<T>(args.sum, args.row_lanes, blockIdx.x, blockIdx.y, kept, sum);
+    finish_lanes<T>(args.sum, args.row_lanes, block, kept, sum);
+}
+
+template <typename T, int kKind, int kMode>
+__global__ void __launch_bounds__(kSumThreads)
+    sweep_rows_kernel(const __grid_constant__ struct sweep_args args)
+{
+    let_next_start();
+    sweep_rows_of<T, kKind, kMode>(args, {blockIdx.x, blockIdx.y});
 }
 
 // ------------------------------------------------------------------------------------ columns
 
 struct column_place {
+    sum_block block;
     uint32_t lane, step_lane;
     int64_t at_y;  // first of the thread's columns in y and its gradient, before them where off
     int off;       // of the packet's elements, those before the row where it is the first
@@ -232,15 +238,17 @@ struct column_place {
 };
 
 template <typename T>
-__device__ __forceinline__ column_place column_place_of(const sweep_args &args, sum_walk &walk)
+__device__ __forceinline__ column_place column_place_of(const sweep_args &args,
+                                                        const sum_block &block, sum_walk &walk)
 {
     constexpr int kVec = kVecOf<T>;
     const uint32_t lanes = args.lanes;
-    const int64_t begin = blockIdx.y * args.sum.steps_per_segment;
+    const int64_t begin = block.segment * args.sum.steps_per_segment;
     column_place place;
+    place.block = block;
     place.step_lane = threadIdx.x / lanes;
     place.lane = threadIdx.x - place.step_lane * lanes;
-    const int64_t lane = (int64_t)blockIdx.x * args.own_lanes + place.lane;
+    const int64_t lane = block.group * args.own_lanes + place.lane;
     const int64_t kept = quotient_of(lane, args.packets, args.by_packets, args.sum.is_small);
     const int64_t packet = lane - kept * args.packets;
     place.step = begin + place.step_lane;
@@ -303,8 +311,8 @@ template <typename T>
 __device__ __forceinline__ void store_row(const sweep_args &args, const column_place &place,
                                           int64_t step, float sum)
 {
-    const int64_t kept = blockIdx.x / args.n_panels, row = kept * args.sum.n_steps + step;
-    const int64_t panel = blockIdx.x - kept * args.n_panels;
+    const uint32_t block = (uint32_t)place.block.group, kept = block / args.n_panels;
+    const int64_t row = kept * args.sum.n_steps + step, panel = block - kept * args.n_panels;
     if (threadIdx.x % 8 > 0 || step >= place.end)
         return;
     if (args.n_panels == 1)
@@ -367,10 +375,11 @@ __device__ __forceinline__ void sweep_columns(const sweep_args &args, const colu
 
 // Writes the sum of one of the block's columns, counted from the first packet's first.
 template <typename T>
-__device__ __forceinline__ void store_column(const sweep_args &args, uint32_t column, double sum)
+__device__ __forceinline__ void store_column(const sweep_args &args, int64_t group, uint32_t column,
+                                             double sum)
 {
     constexpr int kVec = kVecOf<T>;
-    const int64_t lane = (int64_t)blockIdx.x * args.own_lanes + column / kVec;
+    const int64_t lane = group * args.own_lanes + column / kVec;
     int64_t at = lane * kVec + column % kVec;
     if (lane >= args.n_lanes)
         return;
@@ -407,16 +416,17 @@ __device__ __forceinline__ void store_own(const sweep_args &args, const column_p
 // What the panels of the block's rows have summed, where it is the last panel. By all threads: of a
 // few rows there may be a thousand panels, of which a thread asks for many at once.
 template <typename T>
-__device__ __forceinline__ void finish_rows(const sweep_args &args, double (&shared)[kSumThreads])
+__device__ __forceinline__ void finish_rows(const sweep_args &args, const sum_block &block,
+                                            double (&shared)[kSumThreads])
 {
-    uint32_t *counter =
-        args.row_counter + blockIdx.x / args.n_panels * args.sum.n_segments + blockIdx.y;
+    const uint32_t kept = (uint32_t)block.group / args.n_panels;
+    uint32_t *counter = args.row_counter + kept * args.sum.n_segments + block.segment;
     if (args.n_panels == 1 || !comes_last(counter, args.n_panels))
         return;
-    const int64_t begin = blockIdx.y * args.sum.steps_per_segment;
+    const int64_t begin = block.segment * args.sum.steps_per_segment;
     const int64_t end = min(begin + args.sum.steps_per_segment, args.sum.n_steps);
     const int64_t n_rows = args.sum.n_kept * args.sum.n_steps;
-    const int64_t first = blockIdx.x / args.n_panels * args.sum.n_steps + begin;
+    const int64_t first = kept * args.sum.n_steps + begin;
     const uint32_t n = (uint32_t)(end - begin);
     const float *from = args.row_partial + first;
     T *to = static_cast<T *>(args.sum.grad_x) + first;
@@ -443,7 +453,8 @@ __device__ __forceinline__ void finish_columns(const sweep_args &args, const col
     __shared__ double shared[kSumThreads];
     const uint32_t lanes = args.lanes, n_columns = args.own_lanes * kVec;
     const uint32_t n_segments = args.sum.n_segments;
-    float *partial = args.sum.partial + (int64_t)blockIdx.x * n_segments * n_columns;
+    const sum_block &block = place.block;
+    float *partial = args.sum.partial + block.group * n_segments * n_columns;
     if (args.step_lanes == 1 && n_segments == 1) {
         if (place.is_inside)
             store_own<T>(args, place, sum);
@@ -469,14 +480,26 @@ __device__ __forceinline__ void finish_columns(const sweep_args &args, const col
             },
             [&](uint32_t column, double total) {
                 if (is_sum)
-                    store_column<T>(args, column, total);
+                    store_column<T>(args, block.group, column, total);
                 else
-                    partial[(int64_t)blockIdx.y * n_columns + column] = (float)total;
+                    partial[(int64_t)block.segment * n_columns + column] = (float)total;
             });
         if (kMode == kSweepCross && !is_last)
-            finish_rows<T>(args, shared);
-        is_last = !is_sum && comes_last(args.sum.counter + blockIdx.x, n_segments);
+            finish_rows<T>(args, block, shared);
+        is_last = !is_sum && comes_last(args.sum.counter + block.group, n_segments);
     } while (is_last);
+}
+
+template <typename T, int kKind, int kMode>
+__device__ __forceinline__ void sweep_columns_of(const sweep_args &args, const sum_block &block)
+{
+    sum_walk walk;
+    const column_place place = column_place_of<T>(args, block, walk);
+    finish_before_wait(static_cast<const T *>(args.sum.g) + walk.at.g, walk.n_left);
+    wait_for_previous();
+    double sum[kVecOf<T>] = {};
+    sweep_columns<T, kKind, kMode>(args, place, walk, sum);
+    finish_columns<T, kMode>(args, place, sum);
 }
 
 template <typename T, int kKind, int kMode>
@@ -484,13 +507,7 @@ __global__ void __launch_bounds__(kSumThreads)
     sweep_columns_kernel(const __grid_constant__ struct sweep_args args)
 {
     let_next_start();
-    sum_walk walk;
-    column_place place = column_place_of<T>(args, walk);
-    finish_before_wait(static_cast<const T *>(args.sum.g) + walk.at.g, walk.n_left);
-    wait_for_previous();
-    double sum[kVecOf<T>] = {};
-    sweep_columns<T, kKind, kMode>(args, place, walk, sum);
-    finish_columns<T, kMode>(args, place, sum);
+    sweep_columns_of<T, kKind, kMode>(args, {blockIdx.x, blockIdx.y});
 }
 
 // ------------------------------------------------------------------------------------ host
@@ -550,8 +567,8 @@ static inline bool is_of_few_terms(const struct sweep_args *args, bool is_column
 
 // Sums over the columns of rows. Step lanes of a row are 8 or more: 128 bytes. Few quotients, of
 // which a packet takes as long as a dozen of products, are a step of each thread. Returns the
-// number of blocks over kept elements.
-static inline int64_t lay_out_rows(struct sweep_args *args, int *n_threads)
+// threads of a block.
+static inline int lay_out_rows(struct sweep_args *args)
 {
     struct sum_args *sum = &args->sum;
     const int64_t n_packets = sum->n_kept * sum->n_steps;
@@ -559,23 +576,27 @@ static inline int64_t lay_out_rows(struct sweep_args *args, int *n_threads)
     const int64_t steps = divides ? 1 : steps_of_thread(n_packets);
     const int64_t spread =
         clamp(blocks_of(sum->n_steps, steps), power_of_two(args->packets, 8), kSumThreads);
-    *n_threads = threads_of_block(sum->n_kept * spread, spread);
-    const int step_lanes = power_of_two(spread, *n_threads);
+    const int n_threads = threads_of_block(sum->n_kept * spread, spread);
+    const int step_lanes = power_of_two(spread, n_threads);
     cut_steps(sum, step_lanes, steps, divides ? 1 : clamp(2 * steps, 4, kFewSteps),
               divides ? 1 : kStepsOfCut);
     args->row_lanes = {0, bits_of(step_lanes)};
     lay_out_walk(&args->walk, step_lanes);
-    return blocks_of(sum->n_kept, *n_threads / step_lanes);
+    return n_threads;
 }
 
 // More segments than these take the last block longer to add than they spare.
 constexpr int64_t kMostSegments = 4 * kMultiprocessors;
 
+// A thread that has all terms of its columns has nothing to exchange: of so few terms that pays
+// where there are so many lanes for each.
+constexpr int64_t kMostOwnSteps = 12, kLanesOfOwnStep = kFillingThreads / 128;
+
 // The same over rows. Lanes of a row are 8 or more, or 16 where one of them sums nothing of its
 // own; the other threads of a block are step lanes. Where rows begin anywhere, these are a multiple
 // of the rows after which one begins at the same place of a packet.
 template <int kVec>
-static int64_t lay_out_columns(struct sweep_args *args, int *n_threads)
+static int lay_out_columns(struct sweep_args *args)
 {
     struct sum_args *sum = &args->sum;
     int64_t least = args->is_shifted ? 16 : 8, turns = 1;
@@ -586,110 +607,54 @@ static int64_t lay_out_columns(struct sweep_args *args, int *n_threads)
     least = clamp(args->n_lanes + args->is_shifted, 1, least);
     int64_t steps = steps_of_thread(args->n_lanes * sum->n_steps);
     int64_t spread = clamp(blocks_of(sum->n_steps, steps), turns, kSumThreads / least);
-    *n_threads = threads_of_block(args->n_lanes * spread, least * spread);
+    if (!args->is_shifted && sum->n_steps <= kMostOwnSteps &&
+        args->n_lanes >= sum->n_steps * kLanesOfOwnStep)
+        spread = 1;
+    const int n_threads = threads_of_block(args->n_lanes * spread, least * spread);
     int64_t step_lanes = blocks_of(sum->n_steps, blocks_of(sum->n_steps, spread));
     step_lanes = blocks_of(step_lanes, turns) * turns;
-    int64_t lanes = *n_threads / step_lanes;
+    int64_t lanes = n_threads / step_lanes;
     lanes = clamp(lanes > 8 ? lanes / 8 * 8 : lanes, 1, args->n_lanes + args->is_shifted);
     steps = clamp(sum->n_steps / (step_lanes * kMostSegments), steps, sum->n_steps);
     cut_steps(sum, step_lanes, steps, kFewSteps);
     args->lanes = (uint32_t)lanes;
     args->step_lanes = (uint32_t)step_lanes;
     args->own_lanes = (uint32_t)(lanes - args->is_shifted);
-    *n_threads = (int)blocks_of(lanes * step_lanes, 32) * 32;
     lay_out_walk(&args->walk, step_lanes);
-    return blocks_of(args->n_lanes, args->own_lanes);
+    return (int)blocks_of(lanes * step_lanes, 32) * 32;
 }
 
-// Kernels of the kind of a call: with one gradient in each launch, or in a cross, quotients are
-// told apart at run time.
-template <typename T, bool kIsColumns, int kMode>
-static kernel_fn<sweep_args> *sweep_kernel_of(int kind)
+template <typename T, int kKind>
+static kernel_fn<sweep_args> *sweep_kernel_of(bool is_columns)
 {
-    constexpr int kOverY = kMode == kSweepOne ? kBinaryOverY : kBinaryOver;
-    constexpr int kOverX = kMode == kSweepOne ? kBinaryOverX : kBinaryOver;
-    if constexpr (kIsColumns)
-        return kind == kBinaryMul     ? sweep_columns_kernel<T, kBinaryMul, kMode>
-               : kind == kBinaryOverY ? sweep_columns_kernel<T, kOverY, kMode>
-                                      : sweep_columns_kernel<T, kOverX, kMode>;
-    else
-        return kind == kBinaryMul     ? sweep_rows_kernel<T, kBinaryMul, kMode>
-               : kind == kBinaryOverY ? sweep_rows_kernel<T, kOverY, kMode>
-                                      : sweep_rows_kernel<T, kOverX, kMode>;
+    return is_columns ? sweep_columns_kernel<T, kKind, kSweepOne>
+                      : sweep_rows_kernel<T, kKind, kSweepOne>;
 }
 
-// The gradient of one side, by kSweepOne with that of the other one.
-template <typename T, int kMode>
+// Of a block of so many threads.
+template <typename T>
+static struct sum_groups groups_of(const struct sweep_args *args, bool is_columns, int n_threads)
+{
+    if (is_columns)
+        return {blocks_of(args->n_lanes, args->own_lanes), (int64_t)args->own_lanes * kVecOf<T>};
+    const int64_t lanes = n_threads >> args->row_lanes.step_bits;
+    return {blocks_of(args->sum.n_kept, lanes), lanes};
+}
+
+// The gradient of the broadcast side, and with it that of the other one.
+template <typename T>
 static enum roped_status launch_sweep(struct sweep_args *args, bool is_columns,
                                       struct roped_queue *queue, struct roped_error *err)
 {
-    int n_threads;
-    const int64_t n_blocks =
-        is_columns ? lay_out_columns<kVecOf<T>>(args, &n_threads) : lay_out_rows(args, &n_threads);
-    const int64_t sums =
-        is_columns ? (int64_t)args->own_lanes * kVecOf<T> : n_threads >> args->row_lanes.step_bits;
-    kernel_fn<sweep_args> *kernel = is_columns ? sweep_kernel_of<T, true, kMode>(args->sum.kind)
-                                               : sweep_kernel_of<T, false, kMode>(args->sum.kind);
-    return start_sums(queue, kernel, &args->sum, *args, n_threads, n_blocks, sums, err);
-}
-
-// ------------------------------------------------------------------------------------ crosses
-
-// Has each operand one of the two innermost dims, and both what is around them? Then one pass adds
-// both gradients. Returns the side whose columns the rows keep, or 0.
-static inline int32_t side_of_cross(const struct binary_plan *plan)
-{
-    constexpr int32_t kBoth = BINARY_IN_A | BINARY_IN_B;
-    if (plan->rank < 2 || plan->rank > 3 || (plan->rank == 3 && plan->dim[0].in != kBoth))
-        return 0;
-    const int32_t side = plan->dim[plan->rank - 1].in, other = plan->dim[plan->rank - 2].in;
-    return side != kBoth && other == (kBoth ^ side) ? side : 0;
-}
-
-// A warp has a row of a panel, and a block as many rows as it has warps. What a block waits for at
-// its begin and its end costs more than steps do: of few panels there are as many segments as
-// multiprocessors hold blocks at once, two each. Of more panels so many blocks do not come out.
-template <typename T>
-static enum roped_status launch_cross(struct sweep_args *args, struct roped_queue *queue,
-                                      struct roped_error *err)
-{
-    constexpr int kWarps = kSumThreads / 32;
-    constexpr int64_t kAtOnce = 2 * kMultiprocessors; // blocks
     struct sum_args *sum = &args->sum;
-    args->lanes = 32;
-    args->own_lanes = 32 - args->is_shifted;
-    args->step_lanes = kWarps;
-    args->n_panels = (uint32_t)blocks_of(args->packets, args->own_lanes);
-    args->packets = (int64_t)args->n_panels * args->own_lanes;
-    args->has_gaps = 1;
-    args->by_packets = index_divisor(args->packets);
-    args->n_lanes = sum->n_kept * args->packets;
-    const int64_t n_blocks = sum->n_kept * args->n_panels, n_rows = sum->n_kept * sum->n_steps;
-    const bool is_few = 4 * n_blocks <= kAtOnce;
-    const int64_t most = blocks_of(sum->n_steps, (is_few ? kSweepUnroll : kFewSteps) * kWarps);
-    const int64_t rows =
-        blocks_of(sum->n_steps, clamp((is_few ? 1 : 4) * kAtOnce / n_blocks, 1, most));
-    sum->steps_per_segment = blocks_of(rows, kSweepUnroll * kWarps) * kSweepUnroll * kWarps;
-    sum->n_segments = (uint32_t)blocks_of(sum->n_steps, sum->steps_per_segment);
-    lay_out_walk(&args->walk, kWarps);
-    const int64_t n_partial = n_blocks * sum->n_segments * args->own_lanes * kVecOf<T>;
-    enum roped_status status = roped_cuda_scratch(
-        queue, (n_partial + args->n_panels * n_rows) * (int64_t)sizeof(float),
-        n_blocks + sum->n_kept * sum->n_segments, &sum->partial, &sum->counter, err);
+    const int n_threads = is_columns ? lay_out_columns<kVecOf<T>>(args) : lay_out_rows(args);
+    const struct sum_groups groups = groups_of<T>(args, is_columns, n_threads);
+    enum roped_status status = find_partial(1, &sum, &groups, queue, err);
     if (status)
         return status;
-    args->row_partial = sum->partial + n_partial;
-    args->row_counter = sum->counter + n_blocks;
-    return start(queue, sweep_columns_kernel<T, kBinaryMul, kSweepCross>, dim3(kSumThreads),
-                 n_blocks, dim3(1, sum->n_segments), *args, err);
-}
-
-// Are rows so wide that most lanes of a warp have a packet, and does what is left to add fit?
-// Quotients take two passes: they wait for divisions, and grad_output is in L2.
-template <typename T>
-static bool is_of_cross(const struct binary_plan *plan)
-{
-    const int64_t width = inner_dim(plan, 0), n_panels = width / (31 * kVecOf<T>)+1;
-    return plan->function != BINARY_DIV && side_of_cross(plan) && width >= 16 * kVecOf<T> &&
-           plan->n / width * n_panels < ROPED_CUDA_SCRATCH_BYTES / 4 / (int64_t)sizeof(float);
+    return start(queue,
+                 sum->kind == kBinaryMul     ? sweep_kernel_of<T, kBinaryMul>(is_columns)
+                 : sum->kind == kBinaryOverY ? sweep_kernel_of<T, kBinaryOverY>(is_columns)
+                                             : sweep_kernel_of<T, kBinaryOverX>(is_columns),
+                 dim3((unsigned)n_threads), groups.n, dim3(1, sum->n_segments), *args, err);
 }

@@ -1,0 +1,200 @@
+// binary_both.cuh - both gradients of a binary function whose operands are both broadcast, in one
+// launch: each by a pass of its own (binary_sweep.cuh), or in one pass where each operand has one
+// of two dims.
+#pragma once
+
+#include "cuda/binary_elements.cuh"
+#include "cuda/binary_sweep.cuh"
+
+#include <algorithm>
+
+// ------------------------------------------------------------------------------------ two passes
+
+// The blocks of one gradient.
+struct both_side {
+    struct sweep_args sweep;
+    int32_t is_columns; // bool
+    uint32_t n_blocks;  // groups times segments
+    struct divisor_of_index by_groups;
+    uint32_t n_groups;
+};
+
+struct both_args {
+    struct both_side side[2];
+};
+
+template <typename T, int kKind>
+__global__ void __launch_bounds__(kSumThreads)
+    sweep_both_kernel(const __grid_constant__ struct both_args args)
+{
+    let_next_start();
+    const bool is_second = blockIdx.x >= args.side[0].n_blocks;
+    const both_side &side = args.side[is_second];
+    const uint32_t block = blockIdx.x - (is_second ? args.side[0].n_blocks : 0);
+    const uint32_t segment = quotient(block, side.by_groups);
+    const sum_block place = {block - segment * side.n_groups, segment};
+    if (side.is_columns)
+        sweep_columns_of<T, kKind, kSweepBoth>(side.sweep, place);
+    else
+        sweep_rows_of<T, kKind, kSweepBoth>(side.sweep, place);
+}
+
+constexpr int64_t kBothAtOnce = 2 * kMultiprocessors; // blocks that multiprocessors hold
+
+// Of so many threads each.
+template <typename T>
+static enum roped_status start_sides(struct both_args *args, int n_sides, int n_threads,
+                                     struct roped_queue *queue, struct roped_error *err)
+{
+    int64_t n_blocks = 0;
+    struct sum_args *sums[2];
+    struct sum_groups groups[2];
+    for (int i = 0; i < n_sides; i++) {
+        struct both_side *side = &args->side[i];
+        sums[i] = &side->sweep.sum;
+        groups[i] = groups_of<T>(&side->sweep, side->is_columns, n_threads);
+        side->n_groups = (uint32_t)groups[i].n;
+        side->by_groups = index_divisor(groups[i].n);
+        side->n_blocks = (uint32_t)(groups[i].n * sums[i]->n_segments);
+        n_blocks += groups[i].n * sums[i]->n_segments;
+    }
+    enum roped_status status = find_partial(n_sides, sums, groups, queue, err);
+    if (status)
+        return status;
+    return start(queue,
+                 sums[0]->kind == kBinaryMul ? sweep_both_kernel<T, kBinaryMul>
+                                             : sweep_both_kernel<T, kBinaryOver>,
+                 dim3((unsigned)n_threads), n_blocks, dim3(), *args, err);
+}
+
+// A gradient with an element for each column, in a launch of its own.
+template <typename T>
+static enum roped_status start_columns(struct sweep_args *args, int n_threads,
+                                       struct roped_queue *queue, struct roped_error *err)
+{
+    struct sum_args *sum = &args->sum;
+    const struct sum_groups groups = groups_of<T>(args, true, n_threads);
+    enum roped_status status = find_partial(1, &sum, &groups, queue, err);
+    if (status)
+        return status;
+    return start(queue, sweep_columns_kernel<T, kBinaryMul, kSweepBoth>, dim3((unsigned)n_threads),
+                 groups.n, dim3(1, sum->n_segments), *args, err);
+}
+
+// One launch, whose blocks have as many threads as either side wants, and a multiple of the step
+// lanes of a row. But where the first of two fills the device the second one waits anyway: a kernel
+// that knows whose blocks it has begins sooner. Quotients, which take longer, have none.
+template <typename T>
+static enum roped_status start_both(struct both_args *args, int n_sides, struct roped_queue *queue,
+                                    struct roped_error *err)
+{
+    struct both_side *first = &args->side[0], *second = &args->side[1];
+    int wanted[2] = {}, n_threads = 32;
+    for (int i = 0; i < n_sides; i++) {
+        struct both_side *side = &args->side[i];
+        wanted[i] = side->is_columns ? lay_out_columns<kVecOf<T>>(&side->sweep)
+                                     : lay_out_rows(&side->sweep);
+        const int step = side->is_columns ? 32 : 1 << side->sweep.row_lanes.step_bits;
+        n_threads = (int)blocks_of(std::max(wanted[i], n_threads), step) * step;
+    }
+    const int64_t n_first = groups_of<T>(&first->sweep, first->is_columns, wanted[0]).n;
+    if (n_sides < 2 || !first->is_columns || !second->is_columns ||
+        first->sweep.sum.kind != kBinaryMul || n_first * first->sweep.sum.n_segments <= kBothAtOnce)
+        return start_sides<T>(args, n_sides, n_threads, queue, err);
+    enum roped_status status = start_columns<T>(&first->sweep, wanted[0], queue, err);
+    return status ? status : start_columns<T>(&second->sweep, wanted[1], queue, err);
+}
+
+// ------------------------------------------------------------------------------------ crosses
+
+// Has each operand one of the two innermost dims, and both what is around them? Then one pass adds
+// both gradients. Returns the side whose columns the rows keep, or 0.
+static inline int32_t side_of_cross(const struct binary_plan *plan)
+{
+    constexpr int32_t kBoth = BINARY_IN_A | BINARY_IN_B;
+    if (plan->rank < 2 || plan->rank > 3 || (plan->rank == 3 && plan->dim[0].in != kBoth))
+        return 0;
+    const int32_t side = plan->dim[plan->rank - 1].in, other = plan->dim[plan->rank - 2].in;
+    return side != kBoth && other == (kBoth ^ side) ? side : 0;
+}
+
+// A warp has a row of a panel, and a block as many rows as it has warps. What a block waits for at
+// its begin and its end costs more than steps do: of few panels there are as many segments as
+// multiprocessors hold blocks at once, two each. Of more panels so many blocks do not come out.
+template <typename T>
+static enum roped_status launch_cross(struct sweep_args *args, struct roped_queue *queue,
+                                      struct roped_error *err)
+{
+    constexpr int kWarps = kSumThreads / 32;
+    struct sum_args *sum = &args->sum;
+    args->lanes = 32;
+    args->own_lanes = 32 - args->is_shifted;
+    args->step_lanes = kWarps;
+    args->n_panels = (uint32_t)blocks_of(args->packets, args->own_lanes);
+    args->packets = (int64_t)args->n_panels * args->own_lanes;
+    args->has_gaps = 1;
+    args->by_packets = index_divisor(args->packets);
+    args->n_lanes = sum->n_kept * args->packets;
+    const int64_t n_blocks = sum->n_kept * args->n_panels, n_rows = sum->n_kept * sum->n_steps;
+    const bool is_few = 4 * n_blocks <= kBothAtOnce;
+    const int64_t most = blocks_of(sum->n_steps, (is_few ? kSweepUnroll : kFewSteps) * kWarps);
+    const int64_t rows =
+        blocks_of(sum->n_steps, clamp((is_few ? 1 : 4) * kBothAtOnce / n_blocks, 1, most));
+    sum->steps_per_segment = blocks_of(rows, kSweepUnroll * kWarps) * kSweepUnroll * kWarps;
+    sum->n_segments = (uint32_t)blocks_of(sum->n_steps, sum->steps_per_segment);
+    lay_out_walk(&args->walk, kWarps);
+    const int64_t n_partial = n_blocks * sum->n_segments * args->own_lanes * kVecOf<T>;
+    enum roped_status status = roped_cuda_scratch(
+        queue, (n_partial + args->n_panels * n_rows) * (int64_t)sizeof(float),
+        n_blocks + sum->n_kept * sum->n_segments, &sum->partial, &sum->counter, err);
+    if (status)
+        return status;
+    args->row_partial = sum->partial + n_partial;
+    args->row_counter = sum->counter + n_blocks;
+    return start(queue, sweep_columns_kernel<T, kBinaryMul, kSweepCross>, dim3(kSumThreads),
+                 n_blocks, dim3(1, sum->n_segments), *args, err);
+}
+
+// Are rows so wide that most lanes of a warp have a packet, and does what is left to add fit?
+// Quotients take two passes: they wait for divisions, and grad_output is in L2. So do few elements,
+// which one launch of both sides waits for once, and few rows of very many panels.
+template <typename T>
+static bool is_of_cross(const struct binary_plan *plan)
+{
+    constexpr int64_t kFew = 1 << 20, kFewRows = 256, kPanelsOfRow = 24;
+    const int64_t width = inner_dim(plan, 0), n_rows = inner_dim(plan, 1);
+    const int64_t n_panels = width / (31 * kVecOf<T>)+1;
+    const int64_t n_blocks = plan->n / (width * n_rows) * n_panels;
+    if (plan->function == BINARY_DIV || !side_of_cross(plan) || width < 16 * kVecOf<T> ||
+        plan->n / width * n_panels >= ROPED_CUDA_SCRATCH_BYTES / 4 / (int64_t)sizeof(float))
+        return false;
+    return width % kVecOf<T> != 0 || // packets of a row are its alone
+           ((plan->n > kFew || n_rows > kFewRows) &&
+            (n_blocks <= kBothAtOnce || kPanelsOfRow * n_rows > n_blocks));
+}
+
+// ------------------------------------------------------------------------------------ launch
+
+template <typename T>
+static enum roped_status launch_both(const struct roped_call *call, struct roped_queue *queue,
+                                     struct roped_error *err)
+{
+    const struct binary_plan *plan = reinterpret_cast<const struct binary_plan *>(call->plan);
+    struct both_args both = {};
+    struct sweep_args cross = {};
+    enum roped_status status = ROPED_OK;
+    int n_sides = 0;
+    if (is_of_elements(plan, BINARY_IN_A) && is_of_elements(plan, BINARY_IN_B))
+        return launch_elements<T>(call, BINARY_IN_A | BINARY_IN_B, queue, err);
+    if (is_of_cross<T>(plan) && name_sweep<T>(call, side_of_cross(plan), kSweepCross, &cross))
+        return launch_cross<T>(&cross, queue, err);
+    for (int32_t of = BINARY_IN_A; of <= BINARY_IN_B && !status; of++) {
+        struct both_side *side = &both.side[n_sides];
+        side->is_columns = keeps_columns(plan, of);
+        if (name_sweep<T>(call, of, kSweepBoth, &side->sweep))
+            n_sides++;
+        else
+            status = launch_elements<T>(call, of, queue, err);
+    }
+    return n_sides == 0 || status ? status : start_both<T>(&both, n_sides, queue, err);
+}
