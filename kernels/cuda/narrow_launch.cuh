@@ -16,11 +16,14 @@ static inline bool is_packed(const struct norm_args *args)
            args->residual_out_pitch == width && (!args->addend || args->addend_pitch == width);
 }
 
-// Blocks that take n in turn, as many as there are places for, or a few more: a multiple of step,
-// if some of them take more than one.
+// Blocks that take n in turn, as many as there are places for, and of two turns a few more: the
+// last ones of more turns would begin when the others have ended. A multiple of step, if some of
+// them take more than one.
 static inline int64_t blocks_in_turn(int64_t n, int64_t places, int64_t step)
 {
-    const int64_t turns = n / places;
+    int64_t turns = n / places;
+    if (turns > 2)
+        turns = blocks_of(n, places);
     const int64_t blocks = turns > 1 ? blocks_of(blocks_of(n, turns), step) * step : n;
     return blocks < n ? blocks : n;
 }
