@@ -76,7 +76,18 @@ struct row_threads {
     {
         return as(kShares == 2 && (thread & 16)) / 32;
     }
-    // Elements of the row that it holds.
+    // Elements of a row that it holds, where shares have so many vectors at most.
+    template <int kMost>
+    __device__ __forceinline__ int held_of(int hidden, int vec) const
+    {
+        const int width = lanes() * vec;
+        int n = 0, left = hidden - warp() * width;
+#pragma unroll
+        for (int v = 0; v < kMost; v++, left -= threads * vec)
+            n += min(max(left, 0), width);
+        return n;
+    }
+    // The same of a row of any width.
     __device__ __forceinline__ int held_by_warp(int64_t hidden, int vec) const
     {
         int64_t n = 0, step = threads * vec, width = lanes() * vec;
@@ -363,9 +374,17 @@ load_row(const norm_args &args, const centred_place<C::kShares> &place, const ro
     }
 }
 
-// Weights, or biases, of a thread's vectors; where there are none, absent, as it is packed. Where
-// all addresses are plain, loads start before what needs them: all with those of the row, or one
-// vector ahead.
+// A vector of ones, and one of zeros, for rows that have no weights, or no biases: they are loaded
+// as if a row had these.
+template <typename T>
+static __device__ const uint4 absent_vectors[2] = {
+    sizeof(T) == 4                   ? uint4{0x3F800000, 0x3F800000, 0x3F800000, 0x3F800000}
+    : std::is_same<T, __half>::value ? uint4{0x3C003C00, 0x3C003C00, 0x3C003C00, 0x3C003C00}
+                                     : uint4{0x3F803F80, 0x3F803F80, 0x3F803F80, 0x3F803F80},
+    {}};
+
+// Weights, or biases, of a thread's vectors; where there are none, absent. Where all addresses are
+// plain, loads start before what needs them: all with those of the row, or one vector ahead.
 template <typename K, typename C>
 struct centred_gains {
     static constexpr int kAhead = C::kStartsWeights ? C::kVectors : 1;
@@ -378,21 +397,33 @@ struct centred_gains {
         : args(norm), weights(from), absent(none)
     {
     }
-    // of vector v of a thread, at element at of the row
+    // Of vector v of a thread, at element at of the row. Many rows are bound by instructions: those
+    // have no branch, and a vector that is not there has the row's first weights. A few wait for
+    // the address.
     __device__ __forceinline__ void start(int v, int at, const centred_place<C::kShares> &place,
                                           uint64_t policy)
     {
-        if constexpr (C::kIsPlain) {
+        using T = typename K::T;
+        uint4 &raw = started[v % kAhead];
+        if constexpr (C::kIsPlain && C::kIsShort) {
             float all[K::kVec];
 #pragma unroll
             for (float &one : all)
                 one = absent;
-            uint4 &raw = started[v % kAhead];
-            raw = pack<typename K::T>(all);
+            raw = pack<T>(all);
+            const char *from = static_cast<const char *>(weights) + at * (int)sizeof(T);
             if (weights && place.left_at(v) > 0)
-                raw = C::kShares == 2 ? load_16_by<C::kKeeps>(policy, from(at))
-                      : C::kKeeps     ? load_16_to_keep(from(at))
-                                      : load_16(from(at));
+                raw = C::kShares == 2 ? load_16_by<C::kKeeps>(policy, from)
+                      : C::kKeeps     ? load_16_to_keep(from)
+                                      : load_16(from);
+        } else if constexpr (C::kIsPlain) {
+            const char *base = reinterpret_cast<const char *>(absent_vectors<T> + (absent == 0));
+            const int step = weights ? (int)sizeof(T) : 0;
+            const char *at_v = (weights ? static_cast<const char *>(weights) : base) +
+                               (place.left_at(v) > 0 ? at : 0) * step;
+            raw = C::kShares == 2 ? load_16_by<C::kKeeps>(policy, at_v)
+                  : C::kKeeps     ? load_16_to_keep(at_v)
+                                  : load_16(at_v);
         }
     }
     __device__ __forceinline__ void get(int v, int at, const centred_place<C::kShares> &place,
@@ -404,10 +435,6 @@ struct centred_gains {
         else
             any_weights<T, false>(args, place.left_at(v) > 0 ? weights : nullptr, absent,
                                   at / K::kVec, gain);
-    }
-    __device__ __forceinline__ const char *from(int at) const
-    {
-        return static_cast<const char *>(weights) + at * (int)sizeof(typename K::T);
     }
 };
 
@@ -581,7 +608,9 @@ __global__ void __maxnreg__(C::kRegisters)
     int first = group.thread * K::kVec;
     place.left = place.row < args.n_rows && group.has(0) ? (int)args.hidden - first : 0;
     place.left_next = group.has(1) ? place.left - (int)blockDim.x * K::kVec : 0;
-    int n = group.held_by_warp(args.hidden, K::kVec);
+    const int n = C::kIsShort
+                      ? group.held_by_warp(args.hidden, K::kVec)
+                      : group.template held_of<kVectors / kShares>((int)args.hidden, K::kVec);
     const uint64_t policy = policy_to_keep();
     row_source<K> source(args, row_at<K>(args, place.row, args.x_pitch) + first,
                          K::kAdds ? place.row * args.residual_pitch + first : 0,
@@ -630,6 +659,9 @@ __global__ void __maxnreg__(C::kRegisters)
         call_centre_again<K>(args, place.row, group, is_done, scale);
         return;
     }
+    const auto find_result = [&] { return row_at<K>(args, place.row, args.y_pitch); };
+    // registers have room for it where the row is not there as floats
+    const int64_t found = C::kIsShort ? 0 : compute_now(find_result() + first);
 #pragma unroll
     for (int v = 0; v < kVectors; v++) {
         float y[K::kVec], gain[K::kVec], bias[K::kVec];
@@ -646,8 +678,8 @@ __global__ void __maxnreg__(C::kRegisters)
         finish_any<K>(args, gain, bias, scale, y);
         if (kHasNext && K::kAdds && v + 1 < kVectors) // before that a sum has no registers for it
             start_gains(v + 1);
-        put_vector<T, C::kIsPlain>(static_cast<T *>(args.y) +
-                                       row_at<K>(args, place.row, args.y_pitch) + at,
-                                   group.threads, group.thread, place.left_at(v), y);
+        T *const to = C::kIsShort ? static_cast<T *>(args.y) + find_result() + at
+                                  : static_cast<T *>(args.y) + found + place.at(v, K::kVec);
+        put_vector<T, C::kIsPlain>(to, group.threads, group.thread, place.left_at(v), y);
     }
 }
