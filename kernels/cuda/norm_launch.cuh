@@ -7,30 +7,19 @@
 
 #include <type_traits>
 
-// Rows that a block takes in turn at most, as measured for rows of 512 and of 2,048 vectors: where
-// a multiprocessor has loads enough in flight, the next row's gain nothing.
+// Rows that a block takes in turn at most, as measured for rows of 512 and of 2,048 vectors. What
+// is not divided by a scale has more rows in flight by more blocks, each of which leaves with its
+// row.
 template <typename K>
 constexpr int most_rows(int threads, bool is_wide)
 {
+    if (K::kSink == kToFloats)
+        return 1;
     if (is_wide)
-        return K::kSink == kToFloats ? 1 : INT_MAX;
-    if (threads != 256)
+        return INT_MAX;
+    if (threads != 256 || !K::kAdds)
         return 4;
-    if (K::kAdds)
-        return K::kSink < kToFp8PerRow ? 1 : 2;
-    return K::kSink == kToFloats ? 2 : 4;
-}
-
-// Rows that a block takes in turn in calls that pass L2 (dispatch.cuh), where others were measured
-// to be faster than those of any call; else 0.
-template <typename K>
-constexpr int large_rows(int threads)
-{
-    if (threads != 256)
-        return 0;
-    if (K::kAdds)
-        return K::kSink == kToFp8 ? 1 : 0;
-    return K::kSink == kToFloats && sizeof(typename K::T) == 2 ? 3 : 0;
+    return K::kSink < kToFp8PerRow ? 1 : 2;
 }
 
 // kThreads threads per row, kVectors vectors per thread. A row in registers and its weights are at
@@ -57,7 +46,8 @@ struct norm_config {
     static constexpr int kBlock = kIsBlock ? kThreads : kNormThreads;
     static constexpr int kGroups = kBlock / kThreads;
     static constexpr bool kIsWide = kThreads >= 512 && kVectors > 2;
-    static constexpr bool kIsHalved = kShares > 1 && kThreads == 128;
+    static constexpr bool kIsHalf = kShares > 1 && kThreads == 128; // of a small block,
+    static constexpr bool kIsHalved = kIsHalf && kLoops;            // which takes rows in turn
     // what fits beside the row: the next one, weights as they come, and as floats
     static constexpr bool kIsFull =
         kThreads == 512 && !kIsWide && (K::kAdds || K::kSink != kToFloats);
@@ -76,7 +66,8 @@ struct norm_config {
         K::kHasTerms || (kHasNext && K::kSink != kToFp8) || kIsHalved || (kIsShort && kIsBlock);
     // Blocks per multiprocessor that registers leave room for. Half of its threads hide the barrier
     // of each other; a sum's two rows, and the widest rows with the next one, need the registers.
-    static constexpr int kMinBlocks = kIsHalved || (kBlock == 256 && !K::kAdds)      ? 4
+    static constexpr int kMinBlocks = kIsHalf && !kLoops ? (K::kAdds ? 5 : 8)
+                                      : kIsHalved || (kBlock == 256 && !K::kAdds)    ? 4
                                       : kThreads == 512 && !kHasNext && kVectors < 8 ? 2
                                                                                      : 1;
     // Threads that registers are shared out among, kMinBlocks times: with 56 of them three rows of
@@ -179,6 +170,35 @@ static enum roped_status launch_single(const struct norm_args *args, struct rope
                  dim3(1, parts), *args, err);
 }
 
+// Are rows so many that half of the threads of a small block should take each, with twice the
+// vectors? Then twice as many find room on a multiprocessor, whose barriers hide each other, and
+// what a row costs beside its elements is shared out. Of one input that pays from two rows of more
+// than 256 vectors on; a sum whose vectors all threads have gains nothing. Codes of so many rows
+// that blocks take them in turn are faster so.
+template <typename K, int kThreads>
+static bool has_halves(const struct norm_args *args, int64_t turns, const struct roped_queue *queue)
+{
+    constexpr bool kIsFloat = sizeof(typename K::T) == 4;
+    const int64_t each = args->n_rows / queue->n_multiprocessors;
+    if (K::kSink != kToFloats)
+        return kThreads == 256 && each >= 2 && turns == 1;
+    if (kThreads == 128)
+        return each >= (K::kAdds || kIsFloat ? 16 : 2);
+    return K::kAdds ? each >= 16 && 8 * args->n_vectors <= 7 * 2 * kThreads : args->n_rows > 1;
+}
+
+// A row for each block.
+template <typename K, typename C>
+static enum roped_status launch_halves(const struct norm_args *args, struct roped_queue *queue,
+                                       struct roped_error *err)
+{
+    kernel_fn<norm_args> *kernel = norm_kernel_of<K, C>(args);
+    if constexpr (K::kSink == kToFloats)
+        if (passes_l2(moved_bytes<K>(args), queue) && !args->rounds_product)
+            kernel = norm_kernel<K, keeping<C>, false>;
+    return start(queue, kernel, block_of<C>(args), args->n_rows, dim3(), *args, err);
+}
+
 // Of many rows: half of the threads, with twice the vectors, where all of them would be a
 // multiprocessor's only block.
 template <typename Few, typename Half>
@@ -197,6 +217,11 @@ static enum roped_status launch_config(struct norm_args *args, struct roped_queu
     constexpr bool kHalves = kThreads == 256 && K::kSink >= kToFp8PerRow;
     constexpr bool kHalvesLarge = kThreads == 256 && K::kAdds && K::kSink == kToFp8;
     constexpr bool kHalvesMany = kThreads == 512 && !K::kAdds;
+    constexpr bool kIsSmall = (kThreads == 128 || kThreads == 256) && kVectors == 2;
+    constexpr bool kIsSum = kThreads == 256 && K::kAdds && K::kSink == kToFloats;
+    constexpr bool kMayHalve = kIsSmall &&
+                               !(K::kAdds && kThreads == 256 && sizeof(typename K::T) == 4) &&
+                               !(K::kSink != kToFloats && (kThreads == 128 || kHalvesLarge));
     using all = norm_config<K, kThreads, kVectors, kClass, false, 1, false, kAny>;
     using half_of = norm_config<K, kThreads / 2, kVectors * 2, kClass, false, 2, false, kAny>;
     using one = std::conditional_t<kHalvesMany, half_of, gathered<all, half_of>>;
@@ -214,12 +239,15 @@ static enum roped_status launch_config(struct norm_args *args, struct roped_queu
             return launch_single<K, all>(args, queue, err);
     int64_t n_blocks = blocks_of(args->n_rows, one::kGroups);
     int64_t rows = rows_per_group<one>(n_blocks, queue->n_multiprocessors);
+    if constexpr (kMayHalve)
+        if (has_halves<K, kThreads>(args, rows, queue))
+            return launch_halves<K, half_of>(args, queue, err);
+    if constexpr (kIsSmall && K::kSink == kToFloats && !kIsSum)
+        return launch_single<K, all>(args, queue, err);
     // norms of one input into FP8 write too little to gain by what they keep
     if constexpr (K::kAdds || K::kSink == kToFloats)
         if (passes_l2(moved_bytes<K>(args), queue) && !args->rounds_product) {
-            constexpr int kRows = large_rows<K>(kThreads);
-            static_assert(kRows <= 1 || large::kTakesRows, "other rows would not be written");
-            int64_t turns = kRows ? kRows : rows;
+            const int64_t turns = kHalvesLarge ? 1 : rows; // one was measured to be faster
             return start(queue, norm_kernel<K, keeping<large>, false>, block_of<large>(args),
                          blocks_of(n_blocks, turns), dim3(), *args, err);
         }
