@@ -3,16 +3,17 @@
 //
 // A block takes every n-th row, n the number of blocks. Rows come to shared memory while those
 // before them are summed; grad_x is written, and what the columns' sums have of the row is added
-// in registers for 16 rows, then in shared memory. In the end a block leaves its sums as partial
-// ones, which a second kernel adds in the order of the blocks; a single block writes the results.
+// in registers for 16 rows, then in shared memory, or of rows that have no registers for themselves
+// in registers to the end. Then a block leaves its sums as partial ones, which a second kernel adds
+// in the order of the blocks; a single block writes the results.
 //
 // Vectors of 16 bytes go round the threads of a row, which are as many whole warps as it needs.
 // Rows of up to 1,024 vectors are in registers while they are summed and written, others in shared
-// memory, or, where that has no room, they are read again. Where columns' sums would be more than
-// what is read, each row has a block of its own, a few wide ones a cluster, and columns are read
-// again; such kernels also have rows that are wider, and those that 16 bytes do not divide
-// (norm_gradient_only.cuh). Of these many come in packets (norm_gradient_packets.cuh), and a few in
-// single elements (norm_gradient_elements.cuh).
+// memory beside their gains, or, where that has no room, they are read again. Where columns' sums
+// would be more than what is read, each row has a block of its own, a few wide ones a cluster, and
+// columns are read again; such kernels also have rows that are wider, and those that 16 bytes do
+// not divide (norm_gradient_only.cuh). Of these many come in packets (norm_gradient_packets.cuh and
+// norm_gradient_wide.cuh), and a few in single elements (norm_gradient_elements.cuh).
 //
 // The number of blocks, and what each of their threads adds, follow from the shape, and from
 // whether 16 bytes divide addresses and rows: the same bits from run to run and from device to
@@ -24,7 +25,7 @@ extern "C" {
 }
 
 #include "cuda/norm_gradient_elements.cuh"
-#include "cuda/norm_gradient_packets.cuh"
+#include "cuda/norm_gradient_wide.cuh"
 
 // ------------------------------------------------------------------------------------ column sums
 
@@ -85,25 +86,39 @@ __device__ __forceinline__ void load_residual(const norm_gradient_args &args,
 }
 
 template <typename C>
-__device__ __forceinline__ void load_held_gains(const norm_gradient_args &args,
-                                                const gradient_place<C> &place,
-                                                float (&w)[C::kHolds ? C::kVectors : 1][C::kVec])
+__device__ __forceinline__ void load_own_gains(const norm_gradient_args &args,
+                                               const gradient_place<C> &place,
+                                               float (&w)[C::kVectors][C::kVec])
 {
-    if constexpr (C::kHolds)
-        with_weight(args, args.weight, [&](auto *weight) {
+    with_weight(args, args.weight, [&](auto *weight) {
 #pragma unroll
-            for (int v = 0; v < C::kVectors; v++) {
-                int column = place.column(v);
-                load_gains<C>(args, weight, column, counted<C>(args, 0, column), w[v]);
-            }
-        });
+        for (int v = 0; v < C::kVectors; v++) {
+            int column = place.column(v);
+            load_gains<C>(args, weight, column, counted<C>(args, 0, column), w[v]);
+        }
+    });
+}
+
+// To shared memory, where nobody else reads them.
+template <typename C>
+__device__ __forceinline__ void stage_own_gains(const norm_gradient_args &args,
+                                                const gradient_place<C> &place,
+                                                const row_in_hand<C> &row)
+{
+    float w[C::kVectors][C::kVec];
+    load_own_gains<C>(args, place, w);
+#pragma unroll
+    for (int v = 0; v < C::kVectors; v++)
+#pragma unroll
+        for (int i = 0; i < C::kVec; i += 4)
+            row.gain(v, i) = make_float4(w[v][i], w[v][i + 1], w[v][i + 2], w[v][i + 3]);
 }
 
 template <typename C>
 static __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
     norm_gradient_kernel(const __grid_constant__ struct norm_gradient_args args)
 {
-    extern __shared__ uint4 memory[]; // the ring, then sums
+    extern __shared__ uint4 memory[]; // the ring, then sums, or gains
     __shared__ gradient_exchange<C> exchange;
     let_next_start();
     const gradient_place<C> place;
@@ -119,50 +134,63 @@ static __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
     for (int i = 0; i < args.n_stages; i++)
         ring.fetch(place.row(i), i);
     row_in_hand<C> row{ring, w};
-    if (!args.n_stages) {
+    if (C::kHolds && !args.n_stages) {
         row.row = place.row(0);
         row.hold(); // its loads begin before those of the gains
     }
-    load_held_gains<C>(args, place, w);
+    if constexpr (C::kHolds) {
+        load_own_gains<C>(args, place, w);
+    } else {
+        row.gains = reinterpret_cast<float4 *>(ring.slot(args.n_stages, 0, 0) - threadIdx.x);
+        stage_own_gains<C>(args, place, row);
+    }
     for (int64_t turn = 0; place.row(turn) - place.group < args.n_rows; turn++) {
         uint4 residual[C::kVectors];
         row.row = place.row(turn);
         load_residual<C>(args, place, row.row, residual);
-        if (args.n_stages)
+        if (!C::kHolds || args.n_stages)
             wait_for_stage(args.n_stages);
         if (args.n_stages || turn > 0)
             row.hold();
         if (C::kHolds && args.n_stages)
             ring.fetch(place.row(turn + args.n_stages), row.stage);
-        const row_in_memory<C> again{args, row.row, place.lane, place.threads, nullptr};
-        const row_factors of = find_factors<C>(row, again, exchange, (int)(turn % 2));
+        const row_factors of = find_factors<C>(row, row.again(), exchange, (int)(turn % 2));
         row.forget();
         write_row(args, row, of, residual, sums);
-        if (!C::kHolds && args.n_stages)
+        if (!C::kHolds)
             ring.fetch(place.row(turn + args.n_stages), row.stage);
         if (++row.stage == args.n_stages)
             row.stage = 0;
         bool is_last = place.row(turn + 1) - place.group >= args.n_rows;
-        if (args.n_sums && (turn % kRowsInRegisters == kRowsInRegisters - 1 || is_last))
+        if (C::kHolds && args.n_sums &&
+            (turn % kRowsInRegisters == kRowsInRegisters - 1 || is_last))
             sums.put_down(turn < kRowsInRegisters, is_last);
     }
+    if (!C::kHolds && args.n_sums)
+        sums.put_down(true, true);
     if (C::kGroups > 1 && args.n_sums)
         add_groups<C>(args, all - place.group * args.n_sums * args.sum_pitch);
 }
 
 // ------------------------------------------------------------------------------------ launch
 
-// What of it the ring and the sums get. Returns bytes.
+// Of a thread's vectors in x and grad_y of a row, and of the gains that are not in registers.
+template <typename C>
+constexpr int64_t kStageBytes = 2 * C::kVectors * 16;
+template <typename C>
+constexpr int64_t kGainBytes = C::kHolds ? 0 : C::kVectors *C::kVec *(int64_t)sizeof(float);
+
+// What of it the ring gets, and the sums or the gains. Returns bytes.
 template <typename C>
 static int64_t share_memory(struct norm_gradient_args *args, int threads, int64_t turns,
                             const struct roped_queue *queue)
 {
     const int64_t room = room_of_block<C>(blocks_at_once<C>(threads), queue);
-    const int64_t stage = 2 * C::kVectors * threads * 16;
-    const bool sums = args->n_sums && (C::kGroups > 1 || turns > kRowsInRegisters);
+    const int64_t stage = kStageBytes<C> * threads;
+    const bool sums = C::kHolds && args->n_sums && (C::kGroups > 1 || turns > kRowsInRegisters);
     int64_t bytes = sums ? C::kGroups * args->n_sums * args->sum_pitch * (int64_t)sizeof(float) : 0;
     args->sums_in_shared = sums && bytes <= room;
-    bytes = args->sums_in_shared ? bytes : 0;
+    bytes = args->sums_in_shared ? bytes : kGainBytes<C> * threads;
     if (turns > 1 || !C::kHolds) {
         int64_t stages = (room - bytes) / stage;
         stages = stages < turns ? stages : turns;
@@ -199,16 +227,23 @@ static inline int64_t shares_of(int64_t vectors, bool is_whole)
 // them, and of grad_x as much as comes beside.
 constexpr int64_t kReadAgain = 18 << 20;
 
+// Aligned rows that wait in shared memory while they are summed and written.
+static inline bool waits_in_shared(int64_t vectors)
+{
+    return vectors > 1024 && vectors <= 2048;
+}
+
 // Is it less to read x and grad_y again for the columns' sums than to write partial ones and to
 // read those? Each row has a block of its own then. By traffic alone that would be so of 4 n_sums /
 // element_bytes rows for each block that there is at once. Narrow rows gain further, for partial
 // sums fill half of a sector with each store; those that two or three blocks of a multiprocessor
-// hold in registers gain less.
+// hold in registers gain less, and so do those that wait in shared memory.
 static inline bool reads_again(const struct norm_gradient_args &args, int64_t vectors,
                                int64_t at_once, int64_t element_bytes)
 {
     const int64_t most = gradient_blocks(&args, INT64_MAX, at_once);
-    const int64_t turns = (vectors <= 512 ? 2 : 4) * args.n_sums / element_bytes;
+    const int64_t turns =
+        (vectors <= 512 || waits_in_shared(vectors) ? 2 : 4) * args.n_sums / element_bytes;
     if (args.n_rows == 1 || args.n_rows <= most || !args.n_sums)
         return args.n_rows == 1 || args.n_rows <= most;
     return vectors <= 256 ? 2 * args.n_rows * args.hidden * element_bytes <= kReadAgain
@@ -236,9 +271,22 @@ static inline int64_t stage_row(struct norm_gradient_args *args, int64_t of_row,
     return args->n_staged ? of_row + (args->n_staged == 3) * gains : 0;
 }
 
+// Blocks of aligned rows that share them, a block for each multiprocessor; or 0.
+template <typename T, bool kCentres, bool kRounds>
+static int64_t blocks_in_turn(const struct norm_gradient_args &args)
+{
+    const int64_t vectors = args.sum_pitch / kVecOf<T>;
+    if (vectors > 2048)
+        return args.hidden == args.sum_pitch ? blocks_of_packets<T, kCentres, kRounds>(args) : 0;
+    return !waits_in_shared(vectors) || reads_again(args, vectors, 1, sizeof(T))
+               ? 0
+               : gradient_blocks(&args, args.n_rows, 1);
+}
+
 // Rows of any width, at any address. Where columns' sums are more than the row, or there are few
 // rows, each has a block of its own, of half of the threads where there is room for another. Rows
-// that would be read by packets, had they all the same place in one, share blocks as those do.
+// that would be read by packets, had they all the same place in one, or by blocks that have no room
+// for one, share blocks as those do.
 template <typename T, bool kCentres, bool kRounds, bool kIsAligned>
 static enum roped_status launch_any(struct norm_gradient_args args, struct roped_queue *queue,
                                     struct roped_error *err)
@@ -248,7 +296,8 @@ static enum roped_status launch_any(struct norm_gradient_args args, struct roped
     const int64_t shares = shares_of(vectors, args.hidden == args.sum_pitch);
     const int64_t of_row = 2 * (vectors + !kIsAligned) * 16, at_once = any_at_once(shares);
     const int64_t of_sums = args.n_sums * args.sum_pitch * (int64_t)sizeof(float);
-    const int64_t of_packets = kIsAligned ? 0 : blocks_of_packets<T>(args);
+    const int64_t of_packets = kIsAligned ? blocks_in_turn<T, kCentres, kRounds>(args)
+                                          : blocks_of_packets<T, kCentres, kRounds>(args);
     const bool is_many = args.n_rows > kMultiprocessors;
     args.n_shares = (int32_t)shares;
     if (args.n_rows <= 1 || !args.n_sums || args.hidden > kMostFloatSum ||
@@ -342,6 +391,9 @@ static enum roped_status launch_aligned(const struct norm_gradient_args &args,
     if constexpr (sizeof(T) == 4)
         if (vectors > 4096 && has_any_parts(args, vectors, queue))
             return start_any_parts<kCentres>(args, queue, err);
+    if constexpr (!kRounds && sizeof(T) == 4)
+        if (vectors > 2048 && has_packets<T, kCentres, kRounds>(args, queue))
+            return launch_wide_packets<T, kCentres>(args, threads, queue, err);
     if (vectors > 2048)
         return launch_any<T, kCentres, kRounds, true>(args, queue, err);
     if (!shares_block && reads_again(args, vectors, blocks_at_once(threads), sizeof(T))) {
@@ -367,7 +419,10 @@ static enum roped_status launch_aligned(const struct norm_gradient_args &args,
         return launch_rows<gradient_config<T, kCentres, kRounds, true, 32, 1>>(args, queue, err);
     if (vectors <= 1024)
         return launch_rows<gradient_config<T, kCentres, kRounds, true, 512, 2>>(args, queue, err);
-    return launch_rows<gradient_config<T, kCentres, kRounds, true, 512, 4>>(args, queue, err);
+    using C = gradient_config<T, kCentres, kRounds, true, 512, 4>;
+    if (room_of_block<C>(1, queue) < (kStageBytes<C> + kGainBytes<C>)*threads)
+        return launch_any<T, kCentres, kRounds, true>(args, queue, err);
+    return launch_rows<C>(args, queue, err);
 }
 
 // Rows that 16 bytes do not divide, or that begin anywhere: a few are the work of clusters, and
@@ -378,8 +433,12 @@ static enum roped_status launch_shifted(const struct norm_gradient_args &args,
 {
     const int64_t vectors = args.sum_pitch / kVecOf<T>;
     const int64_t shares = shares_of(vectors, args.hidden == args.sum_pitch);
-    if (has_packets<T>(args))
+    if (has_packets<T, kCentres, kRounds>(args, queue)) {
+        if constexpr (!kRounds)
+            if (vectors >= kPacketVectors)
+                return launch_wide_packets<T, kCentres>(args, shares, queue, err);
         return launch_packets<T, kCentres, kRounds>(args, queue, err);
+    }
     const bool fits_registers = sizeof(T) == 2 && vectors > 512 && vectors <= 2 * shares;
     if (has_elements<T>(args, vectors, fits_registers ? kFewElementRows : kMostElementRows, queue))
         return launch_elements<T, kCentres, kRounds>(args, shares, queue, err);

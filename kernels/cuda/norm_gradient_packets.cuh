@@ -4,15 +4,18 @@
 // Rows that lie beside each other begin equally far behind a packet in x, grad_y, grad_x and
 // grad_residual, and so does every eighth row (every fourth of float32) as the first: a block takes
 // rows that all begin at the same place in a packet. Then a thread has the same columns of each: it
-// holds their gains, and adds what they have in registers. Nothing is shifted but what a row's sum
+// knows their gains, and adds what they have in registers. Nothing is shifted but what a row's sum
 // takes, for it is that of vectors which begin with the row, as in the other kernels.
+//
+// A thread has up to two packets of a row here, and two vectors, in registers;
+// norm_gradient_wide.cuh has wider rows.
 #pragma once
 
 #include "cuda/norm_gradient_columns.cuh"
 
 // ------------------------------------------------------------------------------------ a row
 
-// The rows of a block on their way to shared memory, a packet more than threads have vectors.
+// The rows of a block on their way to shared memory, a packet more than they have vectors.
 template <typename C>
 struct packet_ring {
     using T = typename C::T;
@@ -33,9 +36,13 @@ struct packet_ring {
     {
         return v * (int)blockDim.x + (int)threadIdx.x;
     }
+    __device__ __forceinline__ int n_packets() const
+    {
+        return C::kIsWide ? args.n_packets : C::kVectors * (int)blockDim.x + 1;
+    }
     __device__ __forceinline__ uint4 *slot(int stage, int which, int packet) const
     {
-        return memory + (stage * 2 + which) * (C::kVectors * (int)blockDim.x + 1) + packet;
+        return memory + (stage * 2 + which) * n_packets() + packet;
     }
     // Elements up to which packets of a row are whole: behind the last row may be no memory.
     __device__ __forceinline__ int whole(int64_t row) const
@@ -71,6 +78,20 @@ struct packet_ring {
         }
         end_stage();
     }
+    // What the row's order has as a vector, with zeros behind the row.
+    __device__ __forceinline__ uint4 vector(int stage, int which, int vector) const
+    {
+        constexpr int kSize = (int)sizeof(T);
+        const uint4 *at = slot(stage, which, vector);
+        const int left = (int)args.hidden - vector * C::kVec;
+        uint4 raw = shift_packets<kSize>(at[0], at[1], first * kSize);
+        if (left < C::kVec) {
+            uint32_t word[4] = {raw.x, raw.y, raw.z, raw.w};
+            keep_units<kSize>(word, left);
+            raw = make_uint4(word[0], word[1], word[2], word[3]);
+        }
+        return raw;
+    }
     // A thread's packets of another tensor's row.
     __device__ __forceinline__ void load(const T *from, int64_t row,
                                          uint4 (&raw)[C::kVectors]) const
@@ -99,7 +120,6 @@ struct packet_ring {
 template <typename C>
 struct packet_vectors {
     using T = typename C::T;
-    static constexpr int kSize = (int)sizeof(T);
     const packet_ring<C> &ring;
     const float *gains; // of the row's columns
     uint4 x[C::kVectors], g[C::kVectors];
@@ -131,24 +151,12 @@ struct packet_vectors {
     {
         return {*this, v};
     }
-    __device__ __forceinline__ uint4 get(int stage, int which, int v) const
-    {
-        const uint4 *at = ring.slot(stage, which, ring.packet(v));
-        const int left = (int)ring.args.hidden - ring.packet(v) * C::kVec;
-        uint4 raw = shift_packets<kSize>(at[0], at[1], ring.first * kSize);
-        if (left < C::kVec) {
-            uint32_t word[4] = {raw.x, raw.y, raw.z, raw.w};
-            keep_units<kSize>(word, left);
-            raw = make_uint4(word[0], word[1], word[2], word[3]);
-        }
-        return raw;
-    }
     __device__ __forceinline__ void hold(int stage)
     {
 #pragma unroll
         for (int v = 0; v < C::kVectors; v++) {
-            x[v] = get(stage, 0, v);
-            g[v] = get(stage, 1, v);
+            x[v] = ring.vector(stage, 0, ring.packet(v));
+            g[v] = ring.vector(stage, 1, ring.packet(v));
         }
     }
 };
@@ -252,34 +260,81 @@ static inline int64_t threads_of_packets(int64_t vectors)
     return 32 * blocks_of(vectors + 1, 64);
 }
 
+// Vectors of rows in packets here, fewer than that, and columns of any: as many sums as the
+// registers of a multiprocessor hold.
+constexpr int64_t kPacketVectors = 1024, kPacketColumns = 16 << 10;
+
+// Columns of rows in packets, fewer than that. Calls that round have no wide ones. Rows of whole
+// vectors have other kernels up to 2,048 vectors; wider ones gain by packets whatever they are if
+// they have a mean, and else those of which shared memory has two at a time.
+template <typename T, bool kCentres, bool kRounds>
+static int64_t columns_of_packets(bool is_whole_vectors)
+{
+    constexpr int64_t kNarrow = kPacketVectors * kVecOf<T>;
+    if (is_whole_vectors)
+        return kRounds ? 0 : kCentres ? kPacketColumns : 10241;
+    return kRounds ? kNarrow : kPacketColumns;
+}
+
 // The blocks of rows that are so many, and such that packets pay. They follow from the shape alone,
 // and so do the columns' sums, which each block adds one row after another:
 // any_norm_gradient_kernel has as many blocks for such rows that begin elsewhere. 0: for other
 // shapes.
-template <typename T>
+template <typename T, bool kCentres, bool kRounds>
 static int64_t blocks_of_packets(const struct norm_gradient_args &args)
 {
     constexpr int64_t kVec = kVecOf<T>;
     const int64_t vectors = args.sum_pitch / kVec;
     const int64_t at_once = blocks_at_once(threads_of_packets(vectors));
-    if (!args.n_sums || args.hidden < kVec || args.hidden == args.sum_pitch || vectors >= 1024 ||
+    const bool is_whole = args.hidden == args.sum_pitch;
+    if (!args.n_sums || args.hidden < kVec || (is_whole && vectors <= 2048) ||
+        args.sum_pitch >= columns_of_packets<T, kCentres, kRounds>(is_whole) ||
         args.n_rows <= kMultiprocessors * at_once)
         return 0;
     return gradient_blocks(&args, args.n_rows, at_once) / kVec * kVec;
 }
 
-// Do they begin equally far behind a packet in all tensors?
+// Of so many packets of rows, and of the gains of one.
 template <typename T>
-static bool has_packets(const struct norm_gradient_args &args)
+static int64_t packet_bytes(int64_t n_packets, int64_t n_stages)
+{
+    return n_packets * (2 * n_stages * 16 + kVecOf<T> * (int64_t)sizeof(float));
+}
+
+// Do they begin equally far behind a packet in all tensors, and does shared memory hold one?
+template <typename T, bool kCentres, bool kRounds>
+static bool has_packets(const struct norm_gradient_args &args, const struct roped_queue *queue)
 {
     constexpr int64_t kVec = kVecOf<T>;
     auto is_like_x = [&](const void *data, int64_t pitch) {
         return !data || (((uintptr_t)data ^ (uintptr_t)args.x) % 16 == 0 &&
                          (pitch - args.x_pitch) % kVec == 0);
     };
-    return blocks_of_packets<T>(args) && is_like_x(args.grad_y, args.grad_y_pitch) &&
-           is_like_x(args.grad_x, args.grad_x_pitch) &&
-           is_like_x(args.grad_residual, args.grad_residual_pitch);
+    return blocks_of_packets<T, kCentres, kRounds>(args) &&
+           is_like_x(args.grad_y, args.grad_y_pitch) && is_like_x(args.grad_x, args.grad_x_pitch) &&
+           is_like_x(args.grad_residual, args.grad_residual_pitch) &&
+           packet_bytes<T>(args.sum_pitch / kVec + 1, 1) + 8192 <= queue->shared_bytes;
+}
+
+// Starts a kernel with so many rows of such packets on their way as there is room for.
+template <typename C>
+static enum roped_status
+start_packets(kernel_fn<struct norm_gradient_args> *kernel, struct norm_gradient_args args,
+              int threads, int64_t n_packets, struct roped_queue *queue, struct roped_error *err)
+{
+    using T = typename C::T;
+    constexpr int64_t kVec = C::kVec;
+    const int64_t n_blocks = blocks_of_packets<T, C::kCentres, C::kRounds>(args);
+    args.n_packets = (int32_t)n_packets;
+    args.sum_pitch += kVec;
+    args.first_column = (int32_t)((uintptr_t)args.x % 16 / sizeof(T));
+    args.column_step = (int32_t)(args.x_pitch % kVec);
+    args.column_mask = kVec - 1;
+    const int64_t room =
+        room_of_block<C>(blocks_at_once((int64_t)threads), queue) - packet_bytes<T>(n_packets, 0);
+    args.n_stages = (int32_t)clamp(room / (2 * 16 * n_packets), 1, kMostStages);
+    return start_blocks(kernel, args, threads, n_blocks, packet_bytes<T>(n_packets, args.n_stages),
+                        queue, err);
 }
 
 // The sum of a row is that of a vector for each share, as of other rows that do not end with a
@@ -289,18 +344,8 @@ static enum roped_status launch_packets(struct norm_gradient_args args, struct r
                                         struct roped_error *err)
 {
     using C = gradient_config<T, kCentres, kRounds, false, 512, 2>;
-    constexpr int64_t kVec = C::kVec;
-    const int64_t n_blocks = blocks_of_packets<T>(args);
-    const int threads = (int)threads_of_packets(args.sum_pitch / kVec);
+    const int threads = (int)threads_of_packets(args.sum_pitch / C::kVec);
     args.n_shares = 2 * threads;
-    args.sum_pitch += kVec;
-    args.first_column = (int32_t)((uintptr_t)args.x % 16 / sizeof(T));
-    args.column_step = (int32_t)(args.x_pitch % kVec);
-    args.column_mask = kVec - 1;
-    const int64_t packets = 2 * threads + 1, stage = 2 * packets * 16;
-    const int64_t gains = packets * kVec * (int64_t)sizeof(float);
-    const int64_t room = room_of_block<C>(blocks_at_once((int64_t)threads), queue) - gains;
-    args.n_stages = (int32_t)clamp(room / stage, 1, kMostStages);
-    return start_blocks(packets_norm_gradient_kernel<C>, args, threads, n_blocks,
-                        gains + args.n_stages * stage, queue, err);
+    return start_packets<C>(packets_norm_gradient_kernel<C>, args, threads, args.n_shares + 1,
+                            queue, err);
 }

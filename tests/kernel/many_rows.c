@@ -18,9 +18,13 @@ void many_rows_shapes(struct random_call *made, struct random_source *source)
     static const enum roped_dtype types[] = {ROPED_F32, ROPED_F16, ROPED_BF16};
     const enum roped_dtype dtype = types[random_int(source, 0, 2)];
     const bool is_whole = random_once_in(source, 4); /* packets of 16 bytes */
-    const int64_t any = 8 + random_magnitude(source, 11);
+    const bool is_wide = random_once_in(source, 6);
+    const int64_t any = is_wide ? random_int(source, 4000, 13000)
+                                : 8 + random_magnitude(source, 11);
     const int64_t width = is_whole ? any / 8 * 8 : any;
-    const int64_t rows = 140 + random_int(source, 0, 2 * ELEMENTS / width);
+    const int64_t times = is_wide && dtype != ROPED_F32 ? 2 : 1;
+    const int64_t rows =
+        times * (140 + random_int(source, 0, 2 * ELEMENTS / width));
     for (int i = 0; i < roped_op_inputs(made->op); i++) {
         if (made->op->in[i].flags & ROPED_OPTIONAL && random_once_in(source, 3))
             continue;

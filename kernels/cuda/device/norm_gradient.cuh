@@ -56,7 +56,7 @@ constexpr int kDtypeOf = std::is_same<T, float>::value    ? ROPED_F32
 // narrow rows has several; kIsAlone: each row has a block of its own, or kIsPart: also a cluster of
 // blocks, of which each thread has a share of the row's sum, or kIsOfElements: a quarter of the
 // threads. kIsAny: of one row of any width, a vector at a time. kIsPackets: a share of the row's
-// sum for each vector.
+// sum for each vector, or kIsWide: for several.
 template <typename Element, bool kIsCentred, bool kDoesRound, bool kIsAligned, int kOfRow,
           int kOfThread, bool kIsAlone = false, bool kIsOfCluster = false,
           bool kIsOfElements = false>
@@ -71,9 +71,10 @@ struct gradient_config {
     static constexpr int kBlock = kIsPart ? 512 : kThreads * kGroups;
     static constexpr bool kIsAny = kThreads == 1024 && kVectors == 1;
     static constexpr int kMinBlocks = kThreads == 128 ? 5 : kGroups == 1 ? 1 : kCentres ? 2 : 3;
-    static constexpr bool kHolds = kVectors <= 2; // rows and gains, in registers
     static constexpr bool kIsPackets = !kAligned && !kIsAlone;
-    static constexpr int kWarps = kThreads > 32 ? kThreads / 32 * (kIsPackets ? 2 : 1) : 1;
+    static constexpr bool kIsWide = kIsPackets && kThreads * kVectors > 1024;
+    static constexpr bool kHolds = kVectors <= 2 && !kIsWide; // rows and gains, in registers
+    static constexpr int kWarps = kIsPackets ? 32 : kThreads > 32 ? kThreads / 32 : 1;
 };
 
 // ------------------------------------------------------------------------------------ vectors
@@ -358,6 +359,7 @@ struct gradient_row {
 // use itself, so nobody waits for another thread's.
 template <typename C>
 struct row_ring {
+    static constexpr bool kHints = C::kHolds || C::kVec > 4; // ptxas: stage.cuh
     const norm_gradient_args &args;
     const gradient_place<C> &place;
     uint4 *first;
@@ -369,7 +371,7 @@ struct row_ring {
     }
     __device__ __forceinline__ void copy(uint4 *to, const typename C::T *from, int n) const
     {
-        copy_16<true>(to, from, n > 0, policy);
+        copy_16<kHints>(to, from, n > 0, policy);
     }
     __device__ __forceinline__ void fetch(int64_t row, int stage) const
     {
@@ -390,13 +392,14 @@ template <typename C>
 struct row_in_hand {
     const row_ring<C> &ring;
     const float (&w)[C::kHolds ? C::kVectors : 1][C::kVec];
+    float4 *gains; // not kHolds: in shared memory, a thread's own
     int64_t row;
     int stage;
     uint4 x[C::kHolds ? C::kVectors : 1], g[C::kHolds ? C::kVectors : 1];
 
     __device__ __forceinline__ void load(int v, uint4 &of_x, uint4 &of_g) const
     {
-        if (ring.args.n_stages) {
+        if (!C::kHolds || ring.args.n_stages) {
             of_x = *ring.slot(stage, 0, v);
             of_g = *ring.slot(stage, 1, v);
         } else {
@@ -424,31 +427,58 @@ struct row_in_hand {
                              : "+r"(x[v].x), "+r"(x[v].y), "+r"(x[v].z), "+r"(x[v].w), "+r"(g[v].x),
                                "+r"(g[v].y), "+r"(g[v].z), "+r"(g[v].w));
     }
+    // Four floats of a vector's gains, those of all threads beside each other.
+    __device__ __forceinline__ float4 &gain(int v, int i) const
+    {
+        return gains[(v * C::kVec + i) / 4 * (int)blockDim.x + threadIdx.x];
+    }
+    template <typename F>
+    __device__ __forceinline__ void visit(int v, const F &f) const
+    {
+        int column = ring.place.column(v);
+        int n = counted<C>(ring.args, row, column);
+        float of_x[C::kVec], of_g[C::kVec];
+        if constexpr (C::kHolds) {
+            unpack<typename C::T>(x[v], of_x);
+            unpack<typename C::T>(g[v], of_g);
+            f(v, column, n, of_x, of_g, w[v]);
+        } else {
+            float of_w[C::kVec];
+            uint4 raw_x, raw_g;
+            load(v, raw_x, raw_g);
+#pragma unroll
+            for (int i = 0; i < C::kVec; i += 4) {
+                const float4 some = gain(v, i);
+                of_w[i] = some.x, of_w[i + 1] = some.y;
+                of_w[i + 2] = some.z, of_w[i + 3] = some.w;
+            }
+            unpack<typename C::T>(raw_x, of_x);
+            unpack<typename C::T>(raw_g, of_g);
+            f(v, column, n, of_x, of_g, of_w);
+        }
+    }
     template <typename F>
     __device__ __forceinline__ void for_each(const F &f) const
     {
 #pragma unroll
-        for (int v = 0; v < C::kVectors; v++) {
-            int column = ring.place.column(v);
-            int n = counted<C>(ring.args, row, column);
-            float of_x[C::kVec], of_g[C::kVec];
-            if constexpr (C::kHolds) {
-                unpack<typename C::T>(x[v], of_x);
-                unpack<typename C::T>(g[v], of_g);
-                f(v, column, n, of_x, of_g, w[v]);
-            } else {
-                float gain[C::kVec];
-                uint4 raw_x, raw_g;
-                load(v, raw_x, raw_g);
-                with_weight(ring.args, ring.args.weight, [&](auto *weight) {
-                    load_gains<C>(ring.args, weight, column, n, gain);
-                });
-                unpack<typename C::T>(raw_x, of_x);
-                unpack<typename C::T>(raw_g, of_g);
-                f(v, column, n, of_x, of_g, gain);
-            }
-        }
+        for (int v = 0; v < C::kVectors; v++)
+            visit(v, f);
     }
+
+    // The same row for rare sums: in less code, or of memory where registers hold it.
+    struct row_again {
+        const row_in_hand &of;
+        const norm_gradient_args &args;
+
+        template <typename F>
+        __device__ __forceinline__ void for_each(const F &f) const
+        {
+#pragma unroll 1
+            for (int v = 0; v < C::kVectors; v++)
+                of.visit(v, f);
+        }
+    };
+    __device__ __forceinline__ auto again() const;
 };
 
 // Which share of a row's sum a thread of a cluster has: warps behind the last one have no vectors.
@@ -602,3 +632,13 @@ struct row_in_memory {
         }
     }
 };
+
+template <typename C>
+__device__ __forceinline__ auto row_in_hand<C>::again() const
+{
+    const norm_gradient_args &args = ring.args;
+    if constexpr (C::kHolds)
+        return row_in_memory<C>{args, row, ring.place.lane, ring.place.threads, nullptr};
+    else
+        return row_again{*this, args};
+}

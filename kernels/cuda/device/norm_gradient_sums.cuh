@@ -160,9 +160,9 @@ __device__ __forceinline__ X normal_of(X x, float mean, float rest, float s)
 
 // In double, of a row that is normalised by factors: its sum and its squares', or the sum of what
 // grad_y has of it, and of their products.
-template <typename C>
-__device__ __forceinline__ two_sums<double>
-share_of_exact(const row_in_memory<C> &row, const row_factors &of, bool is_of_products)
+template <typename C, typename Row>
+__device__ __forceinline__ two_sums<double> share_of_exact(const Row &row, const row_factors &of,
+                                                           bool is_of_products)
 {
     two_sums<double> sums = {};
     row.for_each([&](int, int64_t, int n, const auto &x, const auto &g, const auto &w) {
@@ -251,6 +251,15 @@ __device__ __forceinline__ Sum sum_of_row(const Row &row, gradient_exchange<C> &
             shared[threadIdx.x / 32] = sum;
         __syncthreads();
         return sum_leaves(shared, (int)blockDim.x / 32);
+    } else if constexpr (C::kIsWide) {
+        const int n_shares = row.args.n_shares, threads = (int)blockDim.x;
+        Sum share[2] = {};
+#pragma unroll 1
+        for (int i = threadIdx.x; i < n_shares; i += threads)
+            (i < threads ? share[0] : share[1]) = share_of(row.share(i));
+        if constexpr (C::kThreads == 1024)
+            return sum_in_group(share[0], shared, threads);
+        return sum_in_group(share, shared, threads);
     } else if constexpr (C::kIsPackets) {
         const Sum share[2] = {share_of(row.nth(0)), share_of(row.nth(1))};
         return sum_in_group(share, shared, (int)blockDim.x);
@@ -289,8 +298,8 @@ struct found_factors {
 };
 
 // Is that because every product is 0? Rows without a gradient are common.
-template <typename C>
-__device__ __forceinline__ bool is_orthogonal(const row_in_memory<C> &row, float mean)
+template <typename C, typename Row>
+__device__ __forceinline__ bool is_orthogonal(const Row &row, float mean)
 {
     bool has_product = false;
     row.for_each([&](int, int64_t, int n, const auto &x, const auto &g, const auto &w) {
@@ -325,11 +334,10 @@ __device__ __forceinline__ void use_sums(const norm_gradient_args &args, int pas
     }
 }
 
-// Of x and grad_y from memory, so that the common rows have its instructions and registers for
-// themselves.
-template <typename C>
-__device__ __forceinline__ row_factors settle(const row_in_memory<C> row,
-                                              gradient_exchange<C> &shared,
+// Of x and grad_y from memory, or from shared memory, so that the common rows have its instructions
+// and registers for themselves.
+template <typename C, typename Row>
+__device__ __forceinline__ row_factors settle(const Row row, gradient_exchange<C> &shared,
                                               const found_factors found)
 {
     bool is_known = found.is_good && found.is_zero;
@@ -349,9 +357,9 @@ __device__ __forceinline__ row_factors settle(const row_in_memory<C> row,
     return is_known ? found.of : again;
 }
 
-// The same in every thread of the row. again: the same row in memory.
-template <typename C, typename Row>
-__device__ __forceinline__ row_factors find_factors(const Row &row, const row_in_memory<C> &again,
+// The same in every thread of the row. again: the same row in memory, or in shared memory.
+template <typename C, typename Row, typename Again>
+__device__ __forceinline__ row_factors find_factors(const Row &row, const Again &again,
                                                     gradient_exchange<C> &shared, int parity)
 {
     const norm_gradient_args &args = again.args;
