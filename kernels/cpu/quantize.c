@@ -35,25 +35,17 @@ struct part {
     bool is_kept; /* x has what the source gives for them */
 };
 
+/* n columns of a row of a part, at most CPU_BLOCK, from column at of it on. */
 static void load(const struct quantize_loop *loop, const struct part *part,
-                 int64_t row)
+                 int64_t row, int64_t at, int64_t n)
 {
-    const int64_t n = part->n_beside > 1 ? loop->plan->tiles.width : part->n;
+    const int64_t width = part->n_beside > 1 ? loop->plan->tiles.width : n;
     if (part->is_kept)
         return;
     for (int64_t i = 0; i < part->n_beside; i++)
-        loop->source->load(loop->source->of, row + i, part->first, n,
-                           part->x + i * n);
-    cpu_pad(part->x, part->n);
-}
-
-/* At most CPU_BLOCK columns of a part, from column at of it on. */
-static struct part piece_of(const struct part *part, int64_t at)
-{
-    struct part piece = *part;
-    piece.first += at;
-    piece.n = cpu_smaller(part->n - at, CPU_BLOCK);
-    return piece;
+        loop->source->load(loop->source->of, row + i, part->first + at, width,
+                           part->x + i * width);
+    cpu_pad(part->x, n);
 }
 
 static void find_largest(const struct quantize_loop *loop,
@@ -62,10 +54,10 @@ static void find_largest(const struct quantize_loop *loop,
     const bool counts_nan = code_counts_nan(&loop->plan->rule);
     for (int64_t row = part->row; row < part->row + part->n_rows; row++)
         for (int64_t at = 0; at < part->n; at += CPU_BLOCK) {
-            const struct part piece = piece_of(part, at);
-            load(loop, &piece, row);
-            loop->rows->quantize->largest(piece.x, piece.n, piece.tile,
-                                          counts_nan, most + at / piece.tile);
+            const int64_t n = cpu_smaller(part->n - at, CPU_BLOCK);
+            load(loop, part, row, at, n);
+            loop->rows->quantize->largest(part->x, n, part->tile, counts_nan,
+                                          most + at / part->tile);
         }
 }
 
@@ -77,13 +69,13 @@ static void write_codes(const struct quantize_loop *loop,
     const int64_t width = code_bytes(element, loop->plan->tiles.width);
     for (int64_t row = part->row; row < part->row + part->n_rows; row++)
         for (int64_t at = 0; at < part->n; at += CPU_BLOCK) {
-            const struct part piece = piece_of(part, at);
-            const int64_t first = code_bytes(element, piece.first);
-            load(loop, &piece, row);
+            const int64_t n = cpu_smaller(part->n - at, CPU_BLOCK);
+            const int64_t first = code_bytes(element, part->first + at);
+            load(loop, part, row, at, n);
             loop->rows->quantize->encode(
                 &loop->codes,
-                cpu_at(y->data, row * cpu_stride(y, width) + first, 1), piece.x,
-                piece.n, piece.tile, divisor + at / piece.tile);
+                cpu_at(y->data, row * cpu_stride(y, width) + first, 1), part->x,
+                n, part->tile, divisor + at / part->tile);
         }
 }
 
