@@ -8,6 +8,7 @@
 #include "cpu/cpu_internal.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { MOST_SEGMENTS = 64 };
 
@@ -19,50 +20,72 @@ struct compare_loop {
     struct compare_part part[MOST_SEGMENTS];
 };
 
-/* Elements [at, at + n) in their order, from as many rows as they are in, and
- * zeros. */
-static void load(const struct compare_loop *loop, const struct roped_tensor *x,
-                 int64_t at, int64_t n, float *to)
+/* A block of both, with zeros up to a multiple of CPU_COMPARED. */
+struct blocks {
+    const void *a, *b;
+    int64_t n, padded;
+    _Alignas(64) float room[2][CPU_BLOCK], wide[2][CPU_BLOCK];
+};
+
+/* Elements [at, at + n) in their order: where they are, or in room, if they are
+ * in several rows or zeros must follow. */
+static const void *elements(const struct compare_loop *loop,
+                            const struct roped_tensor *x, int64_t at,
+                            const struct blocks *blocks, void *room)
 {
     const int64_t width = x->stride ? loop->plan->width : loop->plan->n;
+    const size_t bytes = roped_dtype_bytes(x->dtype);
+    const int64_t n = blocks->n;
     for (int64_t i = 0, here; i < n; i += here) {
         const int64_t row = (at + i) / width, column = at + i - row * width;
+        const void *from =
+            cpu_at(x->data, row * cpu_stride(x, width) + column, bytes);
         here = cpu_smaller(width - column, n - i);
-        loop->rows->widen(x->dtype, to + i,
-                          cpu_at(x->data, row * cpu_stride(x, width) + column,
-                                 roped_dtype_bytes(x->dtype)),
-                          here);
+        if (here == blocks->padded)
+            return from;
+        memcpy(cpu_at(room, i, bytes), from, (size_t)here * bytes);
     }
-    cpu_pad(to, n);
+    memset(cpu_at(room, n, bytes), 0, (size_t)(blocks->padded - n) * bytes);
+    return room;
 }
 
-/* How many numbers of the coarser type are the most between two elements, from
- * how many of float32 are. */
-static uint32_t steps_of(const struct compare_loop *loop, const float *a,
-                         const float *b, int64_t n, uint32_t steps)
+/* How many numbers of the coarser type are the most between two elements. */
+static uint32_t steps_of(const struct compare_loop *loop, struct blocks *of)
 {
+    const struct cpu_compare_rows *rows = loop->rows->compare;
     const enum roped_dtype type = (enum roped_dtype)loop->plan->coarser;
     const struct cpu_conversion round = {.from = ROPED_F32, .to = type};
-    uint16_t x[CPU_BLOCK], y[CPU_BLOCK];
+    const void *a = of->a, *b = of->b;
     if (type == ROPED_F32)
-        return steps;
-    if (loop->a->dtype == ROPED_BF16 && loop->b->dtype == ROPED_BF16)
-        return steps >> 16;
-    loop->rows->convert(&round, x, a, n);
-    loop->rows->convert(&round, y, b, n);
-    return loop->rows->compare->steps_16(x, y, n,
-                                         type == ROPED_F16 ? 0x7C00 : 0x7F80);
+        return rows->steps_32(a, b, of->n);
+    if (loop->a->dtype != loop->b->dtype) {
+        loop->rows->convert(&round, of->room[0], of->wide[0], of->n);
+        loop->rows->convert(&round, of->room[1], of->wide[1], of->n);
+        a = of->room[0];
+        b = of->room[1];
+    }
+    return rows->steps_16(a, b, of->n, type == ROPED_F16 ? 0x7C00 : 0x7F80);
 }
 
 static void compare_blocks(const struct compare_loop *loop, int64_t at,
                            int64_t n, struct compare_part *part)
 {
-    float a[CPU_BLOCK], b[CPU_BLOCK];
-    load(loop, loop->a, at, n, a);
-    load(loop, loop->b, at, n, b);
-    const uint32_t steps = steps_of(
-        loop, a, b, n,
-        loop->rows->compare->differences(a, b, n, at, loop->plan, part));
+    const struct cpu_compare_rows *rows = loop->rows->compare;
+    const enum roped_dtype type = loop->a->dtype;
+    const bool is_alike = loop->b->dtype == type;
+    struct blocks of;
+    of.n = n;
+    of.padded = cpu_ceil_div(n, CPU_COMPARED) * CPU_COMPARED;
+    of.a = elements(loop, loop->a, at, &of, of.room[0]);
+    of.b = elements(loop, loop->b, at, &of, of.room[1]);
+    if (!is_alike || !rows->finite(type, of.a, of.b, n, at, loop->plan, part)) {
+        loop->rows->widen(type, of.wide[0], of.a, of.padded);
+        loop->rows->widen(loop->b->dtype, of.wide[1], of.b, of.padded);
+        if (is_alike || !rows->finite(ROPED_F32, of.wide[0], of.wide[1], n, at,
+                                      loop->plan, part))
+            rows->differences(of.wide[0], of.wide[1], n, at, loop->plan, part);
+    }
+    const uint32_t steps = steps_of(loop, &of);
     if (steps > part->steps)
         part->steps = steps;
 }

@@ -8,6 +8,10 @@
 
 #include <stdatomic.h>
 
+/* Tiles beside each other that are worked on at once: all that rows of a strip
+ * have, as a rule, which are read from memory in their order then. */
+enum { MOST_BLOCKS = 64 };
+
 struct quantize_loop {
     const struct cpu_rows *rows;
     const struct quantize_plan *plan;
@@ -22,51 +26,57 @@ struct quantize_loop {
     _Atomic int32_t largest; /* of the tensor */
 };
 
-/* Columns [first, first + n) of rows [row, row + n_rows), and in how many
- * columns each divisor serves. Rows beside each other count as one. */
+/* Columns [first, first + n) of rows [row, row + n_rows), n at most limit, and
+ * in how many columns each divisor serves. Rows beside each other count as
+ * one. */
 struct part {
-    int64_t row, n_rows, n_beside, first, n, tile;
-    float *x;     /* room for n columns */
+    int64_t row, n_rows, n_beside, first, n, limit, tile;
+    float *x;     /* room for n columns, at most CPU_BLOCK */
     bool is_kept; /* x has what the source gives for them */
 };
 
+/* n columns of a row of a part, at most CPU_BLOCK, from column at of it on. */
 static void load(const struct quantize_loop *loop, const struct part *part,
-                 int64_t row)
+                 int64_t row, int64_t at, int64_t n)
 {
-    const int64_t n = part->n_beside > 1 ? loop->plan->tiles.width : part->n;
+    const int64_t width = part->n_beside > 1 ? loop->plan->tiles.width : n;
     if (part->is_kept)
         return;
     for (int64_t i = 0; i < part->n_beside; i++)
-        loop->source->load(loop->source->of, row + i, part->first, n,
-                           part->x + i * n);
-    cpu_pad(part->x, part->n);
+        loop->source->load(loop->source->of, row + i, part->first + at, width,
+                           part->x + i * width);
+    cpu_pad(part->x, n);
 }
 
 static void find_largest(const struct quantize_loop *loop,
                          const struct part *part, int32_t *most)
 {
     const bool counts_nan = code_counts_nan(&loop->plan->rule);
-    for (int64_t row = part->row; row < part->row + part->n_rows; row++) {
-        load(loop, part, row);
-        loop->rows->quantize->largest(part->x, part->n, part->tile, counts_nan,
-                                      most);
-    }
+    for (int64_t row = part->row; row < part->row + part->n_rows; row++)
+        for (int64_t at = 0; at < part->n; at += CPU_BLOCK) {
+            const int64_t n = cpu_smaller(part->n - at, CPU_BLOCK);
+            load(loop, part, row, at, n);
+            loop->rows->quantize->largest(part->x, n, part->tile, counts_nan,
+                                          most + at / part->tile);
+        }
 }
 
 static void write_codes(const struct quantize_loop *loop,
                         const struct part *part, const float *divisor)
 {
     const struct roped_tensor *y = loop->y;
-    const int64_t width =
-                      code_bytes(loop->codes.element, loop->plan->tiles.width),
-                  first = code_bytes(loop->codes.element, part->first);
-    for (int64_t row = part->row; row < part->row + part->n_rows; row++) {
-        load(loop, part, row);
-        loop->rows->quantize->encode(
-            &loop->codes,
-            cpu_at(y->data, row * cpu_stride(y, width) + first, 1), part->x,
-            part->n, part->tile, divisor);
-    }
+    const enum code_element element = loop->codes.element;
+    const int64_t width = code_bytes(element, loop->plan->tiles.width);
+    for (int64_t row = part->row; row < part->row + part->n_rows; row++)
+        for (int64_t at = 0; at < part->n; at += CPU_BLOCK) {
+            const int64_t n = cpu_smaller(part->n - at, CPU_BLOCK);
+            const int64_t first = code_bytes(element, part->first + at);
+            load(loop, part, row, at, n);
+            loop->rows->quantize->encode(
+                &loop->codes,
+                cpu_at(y->data, row * cpu_stride(y, width) + first, 1), part->x,
+                n, part->tile, divisor + at / part->tile);
+        }
 }
 
 static void store_scales(const struct quantize_loop *loop, const int32_t *most,
@@ -77,12 +87,12 @@ static void store_scales(const struct quantize_loop *loop, const int32_t *most,
     code_scales_store(loop->rows, &loop->plan->rule, most, n, &to, divisor);
 }
 
-/* A block of columns, as wide as there are. */
+/* The next columns, as many as there are. */
 static bool next_part(const struct quantize_loop *loop, struct part *part)
 {
     const int64_t width = loop->plan->tiles.width * part->n_beside;
     part->first += part->n;
-    part->n = cpu_smaller(width - part->first, CPU_BLOCK);
+    part->n = cpu_smaller(width - part->first, part->limit);
     return part->n > 0;
 }
 
@@ -126,43 +136,73 @@ static void quantize_whole(const struct quantize_loop *loop, int64_t strip,
         write_codes(loop, &begin, &divisor);
 }
 
-static const void *row_of_bf16(const struct quantize_loop *loop, int64_t row)
+static const uint16_t *row_of_bf16(const struct quantize_loop *loop,
+                                   int64_t row)
 {
     const struct roped_tensor *x = loop->source->bf16;
     return cpu_at(x->data, row * cpu_stride(x, loop->plan->tiles.width),
                   sizeof(uint16_t));
 }
 
-static int32_t largest_of_rows(const struct quantize_loop *loop, int64_t begin,
-                               int64_t end)
+/* Columns of rows that are bfloat16. */
+static void largest_of_bf16(const struct quantize_loop *loop,
+                            const struct part *part, int32_t *most)
 {
-    int32_t most = 0;
-    for (int64_t row = begin; row < end; row++) {
-        const int32_t of_row = loop->rows->quantize->largest_bf16(
-            row_of_bf16(loop, row), loop->plan->tiles.width);
-        most = of_row > most ? of_row : most;
-    }
-    return most;
+    for (int64_t i = 0; i < part->n_rows; i++)
+        loop->rows->quantize->largest_bf16(row_of_bf16(loop, part->row + i) +
+                                               part->first,
+                                           part->n, part->tile, most);
 }
 
-/* Rows whose values have one divisor each, or one together. */
-static void quantize_by_table(const struct quantize_loop *loop, int64_t begin,
-                              int64_t end)
+/* Tiles whose values have a table each, or one together. */
+static void quantize_by_table(const struct quantize_loop *loop, int64_t strip,
+                              struct part part, struct cpu_fp8_table *table)
 {
-    const struct cpu_quantize_rows *rows = loop->rows->quantize;
-    const int64_t width = loop->plan->tiles.width;
-    struct cpu_fp8_table table = {.divisor = 0};
-    float divisor = loop->divisor;
-    for (int64_t row = begin; row < end; row++) {
-        const void *x = row_of_bf16(loop, row);
+    const struct roped_tensor *y = loop->y;
+    const int64_t stride = cpu_stride(y, loop->plan->tiles.width);
+    int64_t tile = 0;
+    while (next_part(loop, &part)) {
+        const int64_t n = cpu_ceil_div(part.n, part.tile);
+        int32_t most[MOST_BLOCKS] = {0};
+        float divisor[MOST_BLOCKS] = {loop->divisor};
         if (!loop->has_divisor) {
-            const int32_t most = largest_of_rows(loop, row, row + 1);
-            store_scales(loop, &most, 1, row, 0, &divisor);
+            largest_of_bf16(loop, &part, most);
+            store_scales(loop, most, n, strip, tile, divisor);
+            tile += n;
         }
-        rows->encode_bf16(
-            &loop->codes,
-            cpu_at(loop->y->data, row * cpu_stride(loop->y, width), 1), x,
-            width, divisor, &table);
+        for (int64_t row = part.row; row < part.row + part.n_rows; row++)
+            loop->rows->quantize->encode_bf16(
+                &loop->codes, cpu_at(y->data, row * stride + part.first, 1),
+                row_of_bf16(loop, row) + part.first, part.n, part.tile, divisor,
+                table);
+    }
+}
+
+static int64_t limit_of(const struct code_tiles *tiles, int64_t n_rows)
+{
+    return n_rows > 1 ? MOST_BLOCKS * tiles->tile_width : CPU_BLOCK;
+}
+
+/* Rows that have one divisor each, or all together, are one part. */
+static void quantize_strips_by_table(const struct quantize_loop *loop,
+                                     int64_t begin, int64_t end)
+{
+    const struct code_tiles *tiles = &loop->plan->tiles;
+    const bool is_whole = loop->has_divisor || tiles->n_tiles == 1;
+    struct cpu_fp8_table table[MOST_BLOCKS];
+    for (int i = 0; i < MOST_BLOCKS; i++)
+        table[i].divisor = 0;
+    for (int64_t strip = begin; strip < end; strip++) {
+        const int64_t row = strip * tiles->tile_rows;
+        const int64_t n_rows =
+            cpu_smaller(tiles->n_rows - row, tiles->tile_rows);
+        const struct part part = {
+            .row = row,
+            .n_rows = n_rows,
+            .n_beside = 1,
+            .limit = is_whole ? tiles->width : limit_of(tiles, n_rows),
+            .tile = is_whole ? tiles->width : tiles->tile_width};
+        quantize_by_table(loop, strip, part, table);
     }
 }
 
@@ -172,17 +212,20 @@ static void quantize_strips(void *context, int64_t begin, int64_t end)
     const struct code_tiles *tiles = &loop->plan->tiles;
     _Alignas(64) float x[CPU_BLOCK];
     if (loop->has_table) {
-        quantize_by_table(loop, begin, end);
+        quantize_strips_by_table(loop, begin, end);
         return;
     }
     for (int64_t strip = begin; strip < end; strip += loop->n_beside) {
         const int64_t row = strip * tiles->tile_rows;
-        struct part part = {
-            .row = row,
-            .n_rows = cpu_smaller(tiles->n_rows - row, tiles->tile_rows),
-            .n_beside = cpu_smaller(end - strip, loop->n_beside),
-            .tile = CPU_BLOCK,
-            .x = x};
+        const int64_t n_rows =
+            cpu_smaller(tiles->n_rows - row, tiles->tile_rows);
+        struct part part = {.row = row,
+                            .n_rows = n_rows,
+                            .n_beside =
+                                cpu_smaller(end - strip, loop->n_beside),
+                            .limit = limit_of(tiles, n_rows),
+                            .tile = CPU_BLOCK,
+                            .x = x};
         if (loop->has_divisor)
             while (next_part(loop, &part))
                 write_codes(loop, &part, &loop->divisor);
@@ -200,11 +243,14 @@ static void find_in_rows(void *context, int64_t begin, int64_t end)
     struct part part = {.row = begin,
                         .n_rows = end - begin,
                         .n_beside = 1,
+                        .limit = CPU_BLOCK,
                         .tile = CPU_BLOCK,
                         .x = x};
     int32_t most = 0, known = atomic_load(&loop->largest);
-    if (loop->has_table)
-        most = largest_of_rows(loop, begin, end);
+    if (loop->has_table) {
+        part.n = part.tile = loop->plan->tiles.width;
+        largest_of_bf16(loop, &part, &most);
+    }
     while (!loop->has_table && next_part(loop, &part))
         find_largest(loop, &part, &most);
     while (known < most &&
@@ -234,7 +280,7 @@ static int64_t rows_beside(const struct quantize_loop *loop)
     return 1 + (CPU_BLOCK - room) / width;
 }
 
-/* A table takes as long as some hundred codes. */
+/* A table takes as long as some dozens of codes. */
 static bool has_table(const struct quantize_loop *loop)
 {
     enum { NARROWEST = 1024 };
@@ -242,10 +288,13 @@ static bool has_table(const struct quantize_loop *loop)
     const struct code_tiles *tiles = &plan->tiles;
     const bool is_fp8 =
         loop->codes.element == CODE_E4M3 || loop->codes.element == CODE_E5M2;
-    const bool is_whole = plan->dynamic ? plan->is_tensor || tiles->n_tiles == 1
-                                        : loop->divisor >= 0x1p-60f;
+    const bool is_wide =
+        plan->dynamic
+            ? plan->is_tensor || tiles->n_tiles == 1 || tiles->tile_width >= 128
+            : loop->divisor >= 0x1p-60f;
     return loop->source->bf16 && loop->rows->quantize->encode_bf16 && is_fp8 &&
-           is_whole && tiles->tile_rows == 1 && tiles->width >= NARROWEST;
+           plan->rule.scale == CODE_SCALE_F32 && is_wide &&
+           tiles->width >= NARROWEST;
 }
 
 static struct quantize_loop loop_of(const struct cpu_rows *rows,

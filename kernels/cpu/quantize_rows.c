@@ -96,16 +96,28 @@ static void largest(const float *x, int64_t n, int64_t tile, bool counts_nan,
 }
 
 /* With what is beyond Inf added, NaN is negative. */
-static int32_t largest_bf16(const void *from, int64_t n)
+INLINE int32_t largest_word(const uint16_t *x, int64_t n)
 {
     const int16_t infinite = 0x7F80, beyond = INT16_MAX - infinite;
-    const uint16_t *x = from;
     int16_t most = beyond;
     for (int64_t i = 0; i < n; i++) {
         const int16_t word = (int16_t)(uint16_t)((x[i] & INT16_MAX) + beyond);
         most = word > most ? word : most;
     }
     return (most - beyond) << 16;
+}
+
+/* Blocks of 128 columns are a constant. */
+static void largest_bf16(const void *from, int64_t n, int64_t tile,
+                         int32_t *most)
+{
+    const uint16_t *x = from;
+    for (; n > 0; n -= tile, x += tile, most++) {
+        const int32_t bits = tile == 128 && n >= tile
+                                 ? largest_word(x, 128)
+                                 : largest_word(x, n < tile ? n : tile);
+        *most = bits > *most ? bits : *most;
+    }
 }
 
 /* ------------------------------------------------------------------- codes */
@@ -286,25 +298,32 @@ static void encode(const struct cpu_codes *how, void *to, const float *x,
 }
 
 #if defined(HAS_BYTE_TABLES)
-INLINE void encode_words(int m, const struct cpu_codes *how, uint8_t *to,
-                         const uint16_t *x, int64_t n, float divisor,
-                         struct cpu_fp8_table *table)
+INLINE void encode_words(int m, bool is_streamed, uint8_t *to,
+                         const uint16_t *x, int64_t n, int64_t tile,
+                         const float *divisor, struct cpu_fp8_table *table)
 {
-    if (table->divisor != divisor)
-        fill_fp8_table(m, divisor, table);
-    if (how->is_streamed && is_aligned(ROPED_U8, to, 0))
-        encode_row(m, true, table, to, x, n);
-    else
-        encode_row(m, false, table, to, x, n);
+    for (int64_t i = 0, j = 0; i < n; i += tile, j++)
+        if (table[j].divisor != divisor[j])
+            fill_fp8_table(m, divisor[j], &table[j]);
+    for (int64_t i = 0; i < n; i += tile, table++)
+        encode_row(m, is_streamed, table, to + i, x + i,
+                   n - i < tile ? n - i : tile);
 }
 
 static void encode_bf16(const struct cpu_codes *how, void *to, const void *x,
-                        int64_t n, float divisor, struct cpu_fp8_table *table)
+                        int64_t n, int64_t tile, const float *divisor,
+                        struct cpu_fp8_table *table)
 {
-    if (how->element == CODE_E4M3)
-        encode_words(3, how, to, x, n, divisor, table);
+    const bool is_streamed = how->is_streamed && is_aligned(ROPED_U8, to, 0) &&
+                             (tile >= n || tile % STREAM_ALIGNMENT == 0);
+    if (how->element == CODE_E4M3 && is_streamed)
+        encode_words(3, true, to, x, n, tile, divisor, table);
+    else if (how->element == CODE_E4M3)
+        encode_words(3, false, to, x, n, tile, divisor, table);
+    else if (is_streamed)
+        encode_words(2, true, to, x, n, tile, divisor, table);
     else
-        encode_words(2, how, to, x, n, divisor, table);
+        encode_words(2, false, to, x, n, tile, divisor, table);
 }
 #endif
 

@@ -26,7 +26,7 @@ struct cpu_expansion {
 /* FP8 codes of bfloat16 that are divided by one number: fp8_table.h. */
 struct cpu_fp8_table {
     uint8_t code[128]; /* of mantissas, less what the exponent 0 has */
-    uint16_t from[16]; /* the least words of the codes from 1 on */
+    uint16_t from[8];  /* the least words of the codes from 1 on */
     uint16_t normal;   /* from which word on codes are normal numbers */
     uint16_t most;     /* a word of the largest code */
     float divisor;     /* 0: there is no table yet */
@@ -43,13 +43,14 @@ struct cpu_quantize_rows {
      * kernels/README.md has it. Of e2m1 two a byte, n is even. */
     void (*encode)(const struct cpu_codes *how, void *to, const float *x,
                    int64_t n, int64_t tile, const float *divisor);
-    /* The bits of the largest magnitude of n bfloat16 that are not NaN. */
-    int32_t (*largest_bf16)(const void *x, int64_t n);
-    /* As encode, FP8 of bfloat16, by a table that is made where it is of
-     * another divisor. That is at least 2^-60. NULL where an instruction set
-     * cannot look up bytes. */
+    /* As largest, of bfloat16 that are not NaN, and any tile. */
+    void (*largest_bf16)(const void *x, int64_t n, int64_t tile, int32_t *most);
+    /* As encode, FP8 of bfloat16, by a table for each tile, any number of
+     * values, that is made where it is of another divisor. That is at least
+     * 2^-60. NULL where an instruction set cannot look up bytes. */
     void (*encode_bf16)(const struct cpu_codes *how, void *to, const void *x,
-                        int64_t n, float divisor, struct cpu_fp8_table *table);
+                        int64_t n, int64_t tile, const float *divisor,
+                        struct cpu_fp8_table *table);
     /* The values of n codes times scale[i / tile], in F32, F16 or BF16; of
      * e2m1 n is even. */
     void (*expand)(const struct cpu_expansion *how, void *to, const void *from,

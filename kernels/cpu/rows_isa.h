@@ -186,6 +186,60 @@ INLINE void prefetch_ahead(enum roped_dtype dtype, const void *x, int64_t n)
     prefetch_elements(dtype, at(ROPED_U8, x, AHEAD), n);
 }
 
+/*
+ * Rows of 16 bits that begin anywhere are streamed too: each line is the end of
+ * one block and the beginning of the next. What is before a row's first line
+ * and behind its last is stored as usual.
+ */
+struct lines {
+    raw16 last;
+    int64_t first; /* element of a block that begins a line */
+};
+
+INLINE struct lines lines_of(enum roped_dtype dtype, const void *to)
+{
+    struct lines lines = {.first = to_aligned(dtype, to, BLOCK)};
+    return lines;
+}
+
+/* A block of a row, at 'to'. */
+INLINE void store_block(enum roped_dtype dtype, enum order order,
+                        struct lines *lines, void *to, block x, bool is_first)
+{
+    const raw16 code = narrow16(dtype, order, x);
+    if (lines->first == 0) {
+        stream16(to, code);
+        return;
+    }
+    if (!is_first)
+        stream16(place(dtype, to, lines->first - BLOCK),
+                 joined(lines->last, code, lines->first));
+    else
+        store16_part(to, code, lines->first);
+    lines->last = code;
+}
+
+/* Behind the last block, at 'to'. */
+INLINE void store_last(enum roped_dtype dtype, const struct lines *lines,
+                       void *to)
+{
+    if (lines->first > 0)
+        store16_part(place(dtype, to, lines->first - BLOCK),
+                     joined(lines->last, lines->last, lines->first),
+                     BLOCK - lines->first);
+}
+
+/* The ends of n elements that are stored later: a store that waits for its line
+ * keeps others. */
+INLINE void prefetch_ends(enum roped_dtype dtype, const struct lines *lines,
+                          const void *to, int64_t n)
+{
+    if (lines->first == 0)
+        return;
+    __builtin_prefetch(to, 1, 3);
+    __builtin_prefetch(at(dtype, to, n), 1, 3);
+}
+
 INLINE block times(block x, vfloat factor)
 {
     return (block){x.lo * factor, x.hi * factor};

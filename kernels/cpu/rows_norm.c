@@ -258,7 +258,25 @@ struct norm_row {
     void *sum, *y;
     float s;
     struct cpu_mean mean;
+    struct lines *sum_lines, *y_lines; /* where rows are streamed so */
 };
+
+/* Is a row streamed by lines that are no blocks? */
+INLINE bool has_lines(struct norm_form form)
+{
+    return HAS_JOINED && form.is_streamed && size_of(form.to) == 2;
+}
+
+INLINE void store_part(enum roped_dtype dtype, struct norm_form form,
+                       struct lines *lines, void *to, int64_t i, int64_t n,
+                       block x)
+{
+    const enum order order = order_of(form.from);
+    if (has_lines(form))
+        store_block(dtype, order, lines, place(dtype, to, i), x, i == 0);
+    else
+        store(dtype, order, place(dtype, to, i), x, 1, n, form.is_streamed);
+}
 
 /* Elements [i, i + n), at most a block, of a part of a row: from z. */
 INLINE void store_normal(struct norm_form form, const struct norm_part *a,
@@ -271,13 +289,12 @@ INLINE void store_normal(struct norm_form form, const struct norm_part *a,
                           row.s, form.is_rounded)
             : normal_block(form.to, z, a->weight + i, row.s, form.is_rounded);
     if (form.is_sum)
-        store(form.from, order, place(form.from, row.sum, i), z, 1, n,
-              form.is_streamed);
+        store_part(form.from, form, row.sum_lines, row.sum, i, n, z);
     if (form.is_added && form.rounds_norm)
         v = round_to(form.to, v);
     if (form.is_added)
         v = plus(v, load(form.to, order, at(form.to, row.from.residual, i), n));
-    store(form.to, order, place(form.to, row.y, i), v, 1, n, form.is_streamed);
+    store_part(form.to, form, row.y_lines, row.y, i, n, v);
 }
 
 INLINE block load_row(struct norm_form form, struct norm_row row, int64_t i,
@@ -312,6 +329,20 @@ INLINE bool takes_any_start(struct norm_form form)
            BLOCK * sizeof(float) >= STREAM_ALIGNMENT;
 }
 
+/* Behind the blocks of a row. The row after the next one is asked for. */
+INLINE void finish_lines(struct norm_form form, struct norm_row row, int64_t i,
+                         int64_t n, const struct cpu_norm_strides *stride)
+{
+    store_last(form.to, row.y_lines, place(form.to, row.y, i));
+    prefetch_ends(form.to, row.y_lines, place(form.to, row.y, 2 * stride->y),
+                  n);
+    if (!form.is_sum)
+        return;
+    store_last(form.to, row.sum_lines, place(form.to, row.sum, i));
+    prefetch_ends(form.to, row.sum_lines,
+                  place(form.to, row.sum, 2 * stride->sum), n);
+}
+
 INLINE void normalize_rows(struct norm_form form, const struct norm_part *part)
 {
     const struct cpu_norm norm = *part->norm; /* which no store can change */
@@ -329,6 +360,10 @@ INLINE void normalize_rows(struct norm_form form, const struct norm_part *part)
                                : NULL,
             .y = place(form.to, rows.y, j * rows.stride.y + a.first),
             .s = rows.s[j]};
+        struct lines y_lines = lines_of(form.to, row.y);
+        struct lines sum_lines = lines_of(form.to, row.sum);
+        row.y_lines = &y_lines;
+        row.sum_lines = &sum_lines;
         if (form.is_centred)
             row.mean = rows.mean[j];
         const struct source next =
@@ -347,6 +382,8 @@ INLINE void normalize_rows(struct norm_form form, const struct norm_part *part)
             prefetch_next(form.from, next, i, a.n, has_two);
             normalize_block(form, &a, row, i, BLOCK);
         }
+        if (has_lines(form) && i > 0)
+            finish_lines(form, row, i, a.n, &rows.stride);
         if (i < a.n)
             normalize_block(rest, &a, row, i, a.n - i);
     }
@@ -362,11 +399,20 @@ INLINE bool has_same_lines(struct norm_form form,
             is_aligned(form.to, NULL, rows->stride.y - rows->stride.sum));
 }
 
+/* Narrow rows have hardly any whole lines. */
+INLINE bool can_stream_form(struct norm_form form, const struct norm_part *a)
+{
+    enum { NARROWEST = 8 * BLOCK };
+    if (HAS_JOINED && size_of(form.to) == 2 && a->norm->width >= NARROWEST)
+        return a->norm->is_streamed;
+    if (takes_any_start(form))
+        return a->norm->is_streamed && has_same_lines(form, a->rows);
+    return can_stream(a->norm, a->rows);
+}
+
 INLINE void normalize_form(struct norm_form form, const struct norm_part *a)
 {
-    form.is_streamed = takes_any_start(form) ? a->norm->is_streamed &&
-                                                   has_same_lines(form, a->rows)
-                                             : can_stream(a->norm, a->rows);
+    form.is_streamed = can_stream_form(form, a);
     form.rounds_norm = a->norm->rounds_norm;
     normalize_rows(form, a);
 }

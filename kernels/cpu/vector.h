@@ -36,9 +36,10 @@
  *     STREAMS                       is memory asked for ahead of its use?
  *     UNROLLS                       do loops work on two blocks at once? Where
  *                                   blocks are short and registers many
- *     load_f16                      load16 and widen_f16
- *     widen_*, narrow_*             to and from float32, as roped/numeric.h;
- *                                   narrow_fp8 multiplies by scale first
+ *     HAS_JOINED                    is joined one instruction, and raw16 a
+ * line? joined                        BLOCK elements of x and then y, from one
+ * of x on load_f16                      load16 and widen_f16 widen_*, narrow_*
+ * to and from float32, as roped/numeric.h; narrow_fp8 multiplies by scale first
  *     result_bf16                   narrow_bf16 of what arithmetic made, whose
  *                                   NaNs are quiet: a NaN, not every bit of it
  *     low_bytes                     of the lanes of a block of integers

@@ -11,6 +11,7 @@ enum {
     BLOCK = 2 * LANES,
     HAS_FUSED = 1,
     HAS_POWERS = 0,
+    HAS_JOINED = 0,
     STREAMS = 1,
     UNROLLS = 0
 };

@@ -12,6 +12,7 @@ enum {
     BLOCK = 2 * LANES,
     HAS_FUSED = 1,
     HAS_POWERS = 1,
+    HAS_JOINED = 1,
     STREAMS = 1,
     UNROLLS = 0
 };
@@ -287,6 +288,15 @@ INLINE raw16 narrow_f16(block x)
     return _mm512_inserti64x4(
         _mm512_castsi256_si512(_mm512_cvtps_ph(x.lo, NEAREST)),
         _mm512_cvtps_ph(x.hi, NEAREST), 1);
+}
+
+INLINE raw16 joined(raw16 x, raw16 y, int64_t first)
+{
+    const __m512i lane = _mm512_set_epi16(
+        31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18, 17, 16, 15, 14,
+        13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    return _mm512_permutex2var_epi16(
+        x, _mm512_add_epi16(lane, _mm512_set1_epi16((short)first)), y);
 }
 
 /* Words 0, 2, 4 .., then 1, 3, 5 ..; and back. */

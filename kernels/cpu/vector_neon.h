@@ -15,6 +15,7 @@ enum {
     BLOCK = 2 * LANES,
     HAS_FUSED = 1,
     HAS_POWERS = 0,
+    HAS_JOINED = 0,
     STREAMS = 0,
     UNROLLS = 1
 };

@@ -61,6 +61,14 @@ INLINE vfloat reciprocal(vfloat x)
     return nearer_reciprocal(x, nearer_reciprocal(x, second));
 }
 
+/* Where HAS_JOINED is 0 nothing reads it. */
+INLINE raw16 joined(raw16 x, raw16 y, int64_t first)
+{
+    (void)y;
+    (void)first;
+    return x;
+}
+
 /* Where HAS_POWERS is 0 nothing reads it. */
 INLINE vfloat power_of_part(vint k)
 {

@@ -39,7 +39,7 @@ static void check_codes(enum code_element element, float divisor, int64_t n,
                                   .is_streamed = is_streamed};
     for (int i = 0; i < 64; i++)
         code[n + i] = 0x55;
-    rows->quantize->encode_bf16(&how, code, word, n, divisor, table);
+    rows->quantize->encode_bf16(&how, code, word, n, n, &divisor, table);
     rows->fence();
     for (int64_t i = 0; i < n; i++) {
         const uint8_t expected = code_of(element, word[i], divisor);
@@ -98,17 +98,48 @@ TEST(codes_by_a_table_are_of_any_number_of_values)
         check_codes(CODE_E4M3, n < 150 ? 1.7f : 0.3f, n, n & 1, &table);
 }
 
+TEST(tiles_have_tables_of_their_own)
+{
+    enum { TILE = 128, N_TILES = 16, N = N_TILES * TILE - 40 };
+    const struct cpu_codes how = {.element = CODE_E4M3};
+    struct cpu_fp8_table table[N_TILES] = {0};
+    float divisor[N_TILES];
+    if (!rows->quantize->encode_bf16)
+        return;
+    for (int i = 0; i < N; i++)
+        word[i] = (uint16_t)(random_word() >> 16);
+    for (int i = 0; i < N_TILES; i++)
+        divisor[i] = divisor_of(i);
+    rows->quantize->encode_bf16(&how, code, word, N, TILE, divisor, table);
+    for (int i = 0; i < N; i++)
+        CHECK_INT(code[i], code_of(CODE_E4M3, word[i], divisor[i / TILE]));
+}
+
+static int32_t largest_of(const uint16_t *x, int64_t n)
+{
+    int32_t most = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const int32_t magnitude = (x[i] & 0x7FFF) << 16;
+        if (magnitude <= 0x7F800000 && magnitude > most)
+            most = magnitude;
+    }
+    return most;
+}
+
 TEST(largest_magnitudes_of_words_are_those_of_numbers)
 {
+    enum { TILE = 128 };
     for (int64_t n = 0; n < 300; n++) {
-        int32_t most = 0;
-        for (int64_t i = 0; i < n; i++) {
+        int32_t most = 0, of_tile[3] = {0};
+        for (int64_t i = 0; i < n; i++)
             word[i] = (uint16_t)(random_word() >> (16 + n % 3));
-            const int32_t magnitude = (word[i] & 0x7FFF) << 16;
-            if (magnitude <= 0x7F800000 && magnitude > most)
-                most = magnitude;
-        }
-        CHECK_INT(rows->quantize->largest_bf16(word, n), most);
+        rows->quantize->largest_bf16(word, n, 300, &most);
+        CHECK_INT(most, largest_of(word, n));
+        rows->quantize->largest_bf16(word, n, TILE, of_tile);
+        for (int64_t i = 0; i * TILE < n; i++)
+            CHECK_INT(of_tile[i],
+                      largest_of(word + i * TILE,
+                                 n - i * TILE < TILE ? n - i * TILE : TILE));
     }
 }
 
