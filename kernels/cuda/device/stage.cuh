@@ -22,7 +22,7 @@ __device__ __forceinline__ uint4 load_shared_16(uint32_t at)
 }
 
 // 16 bytes to shared memory, or zeros; they are there once wait_for_stage says so. kHints: with a
-// policy. ptxas 13.0 makes instructions of it that no chip has in blocks of 1,024 threads
+// policy. ptxas 13.0 makes instructions of it that no chip has in some kernels of large blocks
 // (tests/gpu/wait_order.py looks for them).
 template <bool kHints>
 __device__ __forceinline__ void copy_16(uint32_t at, const void *from, bool is_there,
