@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(kSumThreads)
 
 constexpr int64_t kBothAtOnce = 2 * kMultiprocessors; // blocks that multiprocessors hold
 
-// Of so many threads each.
+// Starts blocks of so many threads, those of the first side before those of the second.
 template <typename T>
 static enum roped_status start_sides(struct both_args *args, int n_sides, int n_threads,
                                      struct roped_queue *queue, struct roped_error *err)
@@ -161,14 +161,15 @@ static enum roped_status launch_cross(struct sweep_args *args, struct roped_queu
 template <typename T>
 static bool is_of_cross(const struct binary_plan *plan)
 {
-    constexpr int64_t kFew = 1 << 20, kFewRows = 256, kPanelsOfRow = 24;
+    constexpr int64_t kFew = 1 << 20, kFewRows = 256, kPanelsOfRow = 24, kMostPanels = 8 << 10;
     const int64_t width = inner_dim(plan, 0), n_rows = inner_dim(plan, 1);
     const int64_t n_panels = width / (31 * kVecOf<T>)+1;
     const int64_t n_blocks = plan->n / (width * n_rows) * n_panels;
     if (plan->function == BINARY_DIV || !side_of_cross(plan) || width < 16 * kVecOf<T> ||
+        n_blocks > kMostPanels ||
         plan->n / width * n_panels >= ROPED_CUDA_SCRATCH_BYTES / 4 / (int64_t)sizeof(float))
         return false;
-    return width % kVecOf<T> != 0 || // packets of a row are its alone
+    return width % kVecOf<T> != 0 || // whose two passes would have no packets
            ((plan->n > kFew || n_rows > kFewRows) &&
             (n_blocks <= kBothAtOnce || kPanelsOfRow * n_rows > n_blocks));
 }

@@ -133,17 +133,21 @@ static inline bool is_of_elements(const struct binary_plan *plan, int32_t sum_si
     return plan->n <= kMostElements && args.n_steps <= kElementSteps * step_lanes;
 }
 
-// Threads of one side, and its blocks. Kept lanes beside each other are 8 or more.
+// Threads of one side, and its blocks. Kept lanes beside each other are 8 or more. There are no
+// more segments than make the blocks of a large call: what they leave would find no room.
 static inline void lay_out_elements(struct element_side *side, bool is_columns, int n_threads)
 {
     struct sum_args *sum = &side->sum;
     const int64_t steps = clamp(sum->n / kFillingThreads, 1, kFewSteps);
     const int most = is_columns ? n_threads / power_of_two(sum->n_kept, 8) : n_threads;
     const int step_lanes = power_of_two(blocks_of(sum->n_steps, steps), most);
-    cut_steps(sum, step_lanes, steps, kFewSteps);
+    const int64_t groups = blocks_of(sum->n_kept, n_threads / step_lanes);
+    const int64_t taken = blocks_of(sum->n_steps, step_lanes);
+    const int64_t of_segment = taken / clamp(kMostBlocks / groups, 1, kMostBlocks);
+    cut_steps(sum, step_lanes, clamp(of_segment, steps, taken), kFewSteps);
     side->lanes.step_bits = bits_of(step_lanes);
     side->lanes.stride_bits = is_columns ? bits_of(n_threads / step_lanes) : 0;
-    side->n_blocks = blocks_of(sum->n_kept, n_threads / step_lanes) * sum->n_segments;
+    side->n_blocks = groups * sum->n_segments;
 }
 
 template <typename T>

@@ -215,6 +215,36 @@ TEST(binary_backward_reaches_past_two_to_the_31)
     free(g.data);
 }
 
+/* Blocks of one gradient by the ten thousand have room for what they leave. */
+TEST(both_gradients_of_rows_of_millions_of_odd_columns)
+{
+    enum { STEP = 997 };
+    static struct roped_call call;
+    struct reference_judge judge = {0};
+    int64_t dims[2] = {BLOCK + 2, 4100003};
+    double sum[2];
+    char rows[48], columns[48];
+    struct roped_tensor g = repeated(ROPED_F16, 2, dims);
+    snprintf(rows, sizeof rows, "%lld,1", (long long)dims[0]);
+    snprintf(columns, sizeof columns, "%lld", (long long)dims[1]);
+    run_add(&call, &g, rows, columns);
+    const struct roped_tensor *grad_a = &call.out[BINARY_GRAD_A];
+    const struct roped_tensor *grad_b = &call.out[BINARY_GRAD_B];
+    for (int64_t i = 0; i < dims[1] && grad_b->data; i += STEP) {
+        column_sum(&g, i, sum);
+        judge_float(&judge, grad_b, i, sum[0], sum[1], "columns");
+    }
+    for (int64_t row = 0; row < dims[0] && grad_a->data; row++) {
+        row_sum(&g, row, sum);
+        judge_float(&judge, grad_a, row, sum[0], sum[1], "rows");
+    }
+    CHECK_INT(judge.n_checked, dims[1] / STEP + 1 + dims[0]);
+    if (judge.n_wrong)
+        CHECK_FAIL("%lld wrong: %s", (long long)judge.n_wrong, judge.first);
+    runner_free_outputs(&call);
+    free(g.data);
+}
+
 /* One token per entry of the last page of an MLA cache of this many pages. */
 enum { PAGE_SIZE = 256, PAGE_ELEMENTS = PAGE_SIZE * 64 };
 
