@@ -67,20 +67,6 @@ static enum roped_status start_sides(struct both_args *args, int n_sides, int n_
                  dim3((unsigned)n_threads), n_blocks, dim3(), *args, err);
 }
 
-// A gradient with an element for each column, in a launch of its own.
-template <typename T>
-static enum roped_status start_columns(struct sweep_args *args, int n_threads,
-                                       struct roped_queue *queue, struct roped_error *err)
-{
-    struct sum_args *sum = &args->sum;
-    const struct sum_groups groups = groups_of<T>(args, true, n_threads);
-    enum roped_status status = find_partial(1, &sum, &groups, queue, err);
-    if (status)
-        return status;
-    return start(queue, sweep_columns_kernel<T, kBinaryMul, kSweepBoth>, dim3((unsigned)n_threads),
-                 groups.n, dim3(1, sum->n_segments), *args, err);
-}
-
 // One launch, whose blocks have as many threads as either side wants, and a multiple of the step
 // lanes of a row. But where the first of two fills the device the second one waits anyway: a kernel
 // that knows whose blocks it has begins sooner. Quotients, which take longer, have none.
@@ -92,8 +78,7 @@ static enum roped_status start_both(struct both_args *args, int n_sides, struct 
     int wanted[2] = {}, n_threads = 32;
     for (int i = 0; i < n_sides; i++) {
         struct both_side *side = &args->side[i];
-        wanted[i] = side->is_columns ? lay_out_columns<kVecOf<T>>(&side->sweep)
-                                     : lay_out_rows(&side->sweep);
+        wanted[i] = lay_out_sweep<T>(&side->sweep, side->is_columns);
         const int step = side->is_columns ? 32 : 1 << side->sweep.row_lanes.step_bits;
         n_threads = (int)blocks_of(std::max(wanted[i], n_threads), step) * step;
     }
@@ -101,8 +86,9 @@ static enum roped_status start_both(struct both_args *args, int n_sides, struct 
     if (n_sides < 2 || !first->is_columns || !second->is_columns ||
         first->sweep.sum.kind != kBinaryMul || n_first * first->sweep.sum.n_segments <= kBothAtOnce)
         return start_sides<T>(args, n_sides, n_threads, queue, err);
-    enum roped_status status = start_columns<T>(&first->sweep, wanted[0], queue, err);
-    return status ? status : start_columns<T>(&second->sweep, wanted[1], queue, err);
+    kernel_fn<sweep_args> *kernel = sweep_columns_kernel<T, kBinaryMul, kSweepBoth>;
+    enum roped_status status = start_sweep<T>(kernel, &first->sweep, true, wanted[0], queue, err);
+    return status ? status : start_sweep<T>(kernel, &second->sweep, true, wanted[1], queue, err);
 }
 
 // ------------------------------------------------------------------------------------ crosses

@@ -641,20 +641,35 @@ static struct sum_groups groups_of(const struct sweep_args *args, bool is_column
     return {blocks_of(args->sum.n_kept, lanes), lanes};
 }
 
+template <typename T>
+static int lay_out_sweep(struct sweep_args *args, bool is_columns)
+{
+    return is_columns ? lay_out_columns<kVecOf<T>>(args) : lay_out_rows(args);
+}
+
+// Starts a kernel of one gradient, laid out for blocks of so many threads.
+template <typename T>
+static enum roped_status start_sweep(kernel_fn<sweep_args> *kernel, struct sweep_args *args,
+                                     bool is_columns, int n_threads, struct roped_queue *queue,
+                                     struct roped_error *err)
+{
+    struct sum_args *sum = &args->sum;
+    const struct sum_groups groups = groups_of<T>(args, is_columns, n_threads);
+    enum roped_status status = find_partial(1, &sum, &groups, queue, err);
+    if (status)
+        return status;
+    return start(queue, kernel, dim3((unsigned)n_threads), groups.n, dim3(1, sum->n_segments),
+                 *args, err);
+}
+
 // The gradient of the broadcast side, and with it that of the other one.
 template <typename T>
 static enum roped_status launch_sweep(struct sweep_args *args, bool is_columns,
                                       struct roped_queue *queue, struct roped_error *err)
 {
-    struct sum_args *sum = &args->sum;
-    const int n_threads = is_columns ? lay_out_columns<kVecOf<T>>(args) : lay_out_rows(args);
-    const struct sum_groups groups = groups_of<T>(args, is_columns, n_threads);
-    enum roped_status status = find_partial(1, &sum, &groups, queue, err);
-    if (status)
-        return status;
-    return start(queue,
-                 sum->kind == kBinaryMul     ? sweep_kernel_of<T, kBinaryMul>(is_columns)
-                 : sum->kind == kBinaryOverY ? sweep_kernel_of<T, kBinaryOverY>(is_columns)
-                                             : sweep_kernel_of<T, kBinaryOverX>(is_columns),
-                 dim3((unsigned)n_threads), groups.n, dim3(1, sum->n_segments), *args, err);
+    const int kind = args->sum.kind;
+    return start_sweep<T>(kind == kBinaryMul     ? sweep_kernel_of<T, kBinaryMul>(is_columns)
+                          : kind == kBinaryOverY ? sweep_kernel_of<T, kBinaryOverY>(is_columns)
+                                                 : sweep_kernel_of<T, kBinaryOverX>(is_columns),
+                          args, is_columns, lay_out_sweep<T>(args, is_columns), queue, err);
 }
