@@ -4,6 +4,7 @@
 
 #include "cuda/device/norm_centred_packets.cuh"
 #include "cuda/device/norm_centred_quarters.cuh"
+#include "cuda/device/norm_centred_turns.cuh"
 #include "cuda/norm_launch.cuh"
 
 static inline bool takes_place_of(const struct roped_tensor *out, const struct roped_tensor *in)
@@ -70,6 +71,35 @@ static enum roped_status launch_centred_rows(kernel_fn<norm_args> *kernel,
                  blocks_of(args.n_rows, rows), dim3(1, parts), shared, err, 0, parts > 1);
 }
 
+// Narrow rows of one input, by as many warps as find room at once: so many rows of each.
+template <typename C>
+static int64_t centred_turns(const struct norm_args &args, int64_t vectors, int64_t *places,
+                             const struct roped_queue *queue)
+{
+    const int64_t rows = 128 * C::kShares / centred_shares(vectors); // of a block at once
+    *places = (64 << 10) / (128 * C::kRegisters) * (int64_t)queue->n_multiprocessors;
+    return blocks_of(args.n_rows, rows) / *places;
+}
+
+// Of more than twelve turns a block takes four, of rows that lie beside each other, and leaves:
+// where warps take all turns their rows drift apart, and memory moves 3 to 10 % less of what does
+// not fit L2.
+template <typename K, typename C>
+static enum roped_status launch_centred_turns(const struct norm_args &args, int64_t vectors,
+                                              struct roped_queue *queue, struct roped_error *err)
+{
+    int64_t places;
+    struct norm_args shared = args;
+    shared.n_shares = centred_shares(vectors);
+    shared.keeps = passes_l2(moved_bytes<K>(&args), queue);
+    shared.n_turns = centred_turns<C>(args, vectors, &places, queue) > 12 ? 4 : 0;
+    const unsigned threads = (unsigned)(shared.n_shares / C::kShares), rows = 128 / threads;
+    const int64_t n = blocks_of(args.n_rows, rows);
+    return start(queue, centred_turns_kernel<K, C>, dim3(threads, rows),
+                 shared.n_turns ? blocks_of(n, shared.n_turns) : blocks_in_turn(n, places, 1),
+                 dim3(), shared, err);
+}
+
 // Have multiprocessors no room for all rows, two vectors in each thread, in so many turns?
 static inline bool has_turns(const struct norm_args *args, int64_t vectors, double turns,
                              const struct roped_queue *queue)
@@ -94,8 +124,12 @@ static enum roped_status launch_centred_held(const struct norm_args &args, int64
     using half = centred_config<K, kVectors * kShares, kIsNarrow, true, false, kShares, kParts>;
     using kept = centred_config<K, kVectors * kShares, kIsNarrow, true, true, kShares, kParts>;
     using any = centred_config<K, kVectors, kIsNarrow, false>;
+    // float32, which has less to compute, gains nothing
+    constexpr bool kMayTurn =
+        kVectors <= 3 && !K::kAdds && !K::kHasHeads && sizeof(typename K::T) == 2;
     // the policy of what stays in L2 would spill what wide rows of one input hold
-    constexpr bool kMayKeep = K::kAdds || kVectors < 4 || sizeof(typename K::T) == 4;
+    constexpr bool kMayKeep =
+        K::kAdds || (kVectors < 4 && !(kMayTurn && kIsNarrow)) || sizeof(typename K::T) == 4;
     bool is_plain = has_vectors<typename K::T>(&args, 16) && args.weight_kind <= (int)kWeightSame &&
                     (!kMayPart || kVectors <= 4 || queue->can_overlap); // two blocks have registers
     kernel_fn<norm_args> *of_any;
@@ -105,6 +139,12 @@ static enum roped_status launch_centred_held(const struct norm_args &args, int64
         of_any = centred_kernel<K, any>;
     if (!is_plain)
         return launch_centred_rows<K, any>(of_any, args, vectors, queue, err);
+    if constexpr (kMayTurn) {
+        using turning = turning_config<K, kIsNarrow ? kVectors : 4>;
+        int64_t places;
+        if (vectors <= 128 && centred_turns<turning>(args, vectors, &places, queue) >= 3)
+            return launch_centred_turns<K, turning>(args, vectors, queue, err);
+    }
     if constexpr (kMayPart && !kParts)
         if (centred_parts(args.n_rows, centred_shares(vectors), parted::kRegisters, queue) > 1)
             return launch_centred_rows<K, parted>(centred_kernel<K, parted>, args, vectors, queue,

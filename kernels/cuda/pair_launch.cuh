@@ -7,13 +7,18 @@
 
 #include <algorithm>
 
-// As a norm has them, but for what has no place in its kernel.
-template <typename K, int kRowThreads, int kRowVectors, bool kKeep, int kRowShares = 1>
+// As a norm has them, but for what has no place in its kernel. kIsSmall: rows of a warp in blocks
+// of four, so that registers are shared out among 20 or 24 warps, not 16.
+template <typename K, int kRowThreads, int kRowVectors, bool kKeep, int kRowShares = 1,
+          bool kIsSmall = false>
 struct pair_config : norm_config<K, kRowThreads, kRowVectors, kWeightInKind, false, kRowShares,
                                  false, (kRowThreads * kRowShares >= 512)> {
     static constexpr bool kKeeps = kKeep;
+    static constexpr int kBlock = kIsSmall ? 128 : pair_config::norm_config::kBlock;
+    static constexpr int kGroups = kBlock / kRowThreads;
+    static constexpr int kBound = kBlock; // threads of a block, at most
     // 64 registers, where a row's vectors and their weights need no more, or where two halves of a
-    // block find room beside each other; 80 for twice as many vectors
+    // block find room beside each other; 80 for twice as many vectors, and 96 for four of a warp
     static constexpr bool kIsHalf = kRowShares == 2 && kRowThreads == 512;
     // where lines are kept, and no gate needs registers, weights may come behind the sum
     static constexpr bool kIsLate =
@@ -22,7 +27,15 @@ struct pair_config : norm_config<K, kRowThreads, kRowVectors, kWeightInKind, fal
     static constexpr int kMinBlocks =
         kRowShares == 2 && kRowThreads <= 256 && !kIsLate ? 768 / pair_config::kBlock
         : kRowVectors == 2 || kIsHalf || kIsLate          ? 1024 / pair_config::kBlock
+        : kIsSmall                                        ? 9 - kRowVectors
                                                           : 1;
+};
+
+// C, of rows for which 576 threads are enough, as 18,432 of 16 bits: with 56 registers two of them
+// find room on a multiprocessor.
+template <typename C>
+struct beside_another : C {
+    static constexpr int kBound = 576, kMinBlocks = 2;
 };
 
 // Rows that wait in shared memory, so many of them in a block: of both tensors, of which many rows
@@ -102,6 +115,15 @@ static bool has_few_rows(const struct norm_args *args, int threads, const struct
     return all <= 1024 && args->n_rows <= 1024 / all * queue->n_multiprocessors;
 }
 
+// Have blocks of eight rows, two for each multiprocessor, room for all of them, and few places
+// left? Smaller blocks, of which more find room, would come to where the launch before is done
+// first, and the others would idle.
+static inline bool fills_a_turn(const struct norm_args *args, const struct roped_queue *queue)
+{
+    const int64_t chips = queue->n_multiprocessors;
+    return args->n_rows > 12 * chips && args->n_rows <= 16 * chips;
+}
+
 // Many rows beside a gate of 16 bits are bound by instructions: half of the threads share out what
 // a row costs beside its elements. A row of a warp, or of a small block whose threads all have
 // vectors, gains nothing. What a call reads and writes must not be found in L2 for its
@@ -117,29 +139,36 @@ static enum roped_status launch_pair_rows(struct pair_args *args, struct roped_q
                                                sizeof(typename K::T) == 2));
     constexpr bool kMayKeep = kThreads >= 128;
     constexpr int kShares = kHalves ? 2 : 1;
-    constexpr bool kIsOfWarp = kThreads == 32 && kVectors == 4;
+    constexpr bool kIsOfWarp = kThreads == 32 && kVectors > 2;
     constexpr bool kMaySplit = kThreads == 512 || (kHasGate && kThreads >= 128 && kThreads < 512);
     constexpr bool kHasFew = K::kPair != GATE_THEN_NORM && (kIsOfWarp || kMaySplit);
-    using many = pair_config<K, kThreads / kShares, kVectors * kShares, false, kShares>;
-    using few = pair_config<K, kThreads, kVectors, false>;
-    using kept = pair_config<K, kThreads / kShares, kVectors * kShares, kMayKeep, kShares>;
+    using many = pair_config<K, kThreads / kShares, kVectors * kShares, false, kShares, kIsOfWarp>;
+    using few = pair_config<K, kThreads, kIsOfWarp ? 4 : kVectors, false>;
+    using kept = pair_config<K, kThreads / kShares, kVectors * kShares, true, kShares>;
     struct norm_args *norm = &args->norm;
     const int64_t bytes =
         (K::kAdds ? 3 : 2) * norm->n_rows * norm->hidden * (int64_t)sizeof(typename K::T);
     norm->n_vectors = (int32_t)(norm->hidden / K::kVec);
-    if (kMayKeep && passes_l2(bytes, queue))
-        return launch_pair_config<K, kept>(args, 1, queue, err);
+    if constexpr (kThreads * kVectors == 4096)
+        if (has_many_rows(norm, queue) && norm->n_vectors <= 4 * 576)
+            return passes_l2(bytes, queue)
+                       ? launch_pair_config<K, beside_another<kept>>(args, 1, queue, err)
+                       : launch_pair_config<K, beside_another<many>>(args, 1, queue, err);
+    if constexpr (kMayKeep)
+        if (passes_l2(bytes, queue))
+            return launch_pair_config<K, kept>(args, 1, queue, err);
     // but not where a few of all threads would idle and blocks are small
     const bool is_full = kThreads <= 256 && 8 * norm->n_vectors >= 7 * kThreads * kVectors;
-    if (has_many_rows(norm, queue) && !(kHalves && is_full))
-        return launch_pair_config<K, many>(args, 1, queue, err);
+    const bool is_many = has_many_rows(norm, queue);
     if constexpr (kHasFew) {
         dim3 block, grid;
         norm->n_shares = threads_of_row<kThreads, kVectors>(norm->n_vectors);
-        if ((kIsOfWarp || norm->n_rows == 1) &&
+        if (((kIsOfWarp && !is_many) || norm->n_rows == 1) &&
             has_few_rows<K>(norm, norm->n_shares, queue, &block, &grid))
             return start(queue, pair_few_kernel<K>, block, norm->n_rows, grid, *args, err);
     }
+    if (kIsOfWarp ? !fills_a_turn(norm, queue) : is_many && !(kHalves && is_full))
+        return launch_pair_config<K, many>(args, 1, queue, err);
     const int parts = few::kMayPart ? parts_of_row<K>(norm, (int)block_of<few>(norm).x) : 1;
     return launch_pair_config<K, few>(args, parts, queue, err);
 }
@@ -159,12 +188,15 @@ static enum roped_status launch_pair_kind(struct pair_args *args, struct roped_q
         norm->sums_in_double = vectors > kMostFloatVectors;
         return launch_staged(wide_threads(vectors));
     }
-    return with_row_shape(vectors, [&](auto shape) {
+    const auto launch_rows = [&](auto shape) {
         constexpr int kThreads = shape.kThreads, kVectors = shape.kVectors;
         if (is_aligned && norm->weight_kind <= kWeightSame)
             return launch_pair_rows<K, kThreads, kVectors>(args, queue, err);
         return launch_staged(staged_threads<K, kThreads, kVectors>(norm));
-    });
+    };
+    if (vectors > 64 && vectors <= 96) // a warp that has four would idle
+        return launch_rows(row_shape<32, 3>{});
+    return with_row_shape(vectors, launch_rows);
 }
 
 static inline int64_t pair_pitch(const struct norm_pair_plan *plan,

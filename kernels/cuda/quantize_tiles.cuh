@@ -230,7 +230,8 @@ static int64_t parts_of_row(const quantize_args &codes, int64_t packets, int64_t
 
 // A row for a block, or a warp, or a part of one. A thread has as few packets as a block, and
 // multiprocessors, have threads for; but of many rows a warp has each that it can hold, which needs
-// no barrier then.
+// no barrier then. Of up to eight rows for each multiprocessor it has half as wide ones, for these
+// wait for what a thread does.
 template <typename S, bool kShifts>
 static enum roped_status launch_row(const typename S::args &args, struct roped_queue *queue,
                                     struct roped_error *err)
@@ -241,7 +242,8 @@ static enum roped_status launch_row(const typename S::args &args, struct roped_q
     const int64_t packets = blocks_of(whole, parts);
     const int64_t chips = queue->n_multiprocessors;
     const bool is_many = codes.n_rows > 2 * chips;
-    const bool is_of_warp = packets <= 32 * (S::kIsCheap ? kMostVecs : 2);
+    const int of_lane = (S::kIsCheap ? kMostVecs : 2) / (codes.n_rows > 8 * chips ? 1 : 2);
+    const bool is_of_warp = packets <= 32 * of_lane;
     kernel_fn<typename S::args> *kernel = tile_kernel<S, 1, false, kShifts>;
     int vecs = 1;
     for (kernel_fn<typename S::args> *next :

@@ -573,18 +573,15 @@ __global__ void __launch_bounds__(1024)
     centre_in_memory<K>(args, row, row_threads<kIsBlock>{(int)blockDim.x, (int)threadIdx.x});
 }
 
-// Rows in turn, so many apart, from one on that float32 does not centre; its neighbours have the
-// bits that they would have. Out of line, and nothing is left to do behind it.
-template <typename K, bool kIsBlock>
-__device__ __noinline__ void call_centre_rest(const norm_args &args, int64_t row,
-                                              row_threads<kIsBlock> group, int step)
+// Rows in turn of up to a warp each, so many apart, from one on that float32 does not centre; its
+// neighbours have the bits that they would have. Out of line, and nothing is left to do behind it.
+template <typename K, typename Threads>
+__device__ __noinline__ void call_centre_rest(const norm_args &args, int64_t row, int64_t end,
+                                              Threads group, int step)
 {
-    int first = kIsBlock ? 0 : threadIdx.y % (32 / group.threads); // of a warp all go round
-    for (; row - first < args.n_rows; row += step) {
+    int first = threadIdx.y % (32 / blockDim.x); // of a warp all go round
+    for (; row - first < end; row += step)
         centre_in_memory<K>(args, row, group);
-        if (kIsBlock)
-            __syncthreads(); // all have read the sums
-    }
 }
 
 // blockDim.x threads a row, blockDim.y rows a block: one where they are whole warps.

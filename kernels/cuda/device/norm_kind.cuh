@@ -68,6 +68,9 @@ struct norm_args {
     float residual_scale, addend_scale, sum_scale;
     int32_t residual_is_float; // bool: beside a narrow x, and so is residual_out
     int64_t heads;             // of a row of the tensors, each of which is one here; of kFromHeads
+    // of narrow rows in turn (norm_centred_turns.cuh)
+    int32_t keeps;   // bool: what is read stays in L2
+    int32_t n_turns; // of a block whose rows lie beside each other; 0: of every block, a grid apart
 };
 
 // What is known of a row once it is summed: y = (z - mean) * scale + rest. mean and rest, what the

@@ -324,7 +324,7 @@ __global__ void __launch_bounds__(256, C::kMinBlocks)
             const held_row<K, C> held{values, place};
             scale = centre<float>(args, held, rows.group, n, is_done);
             if (!__all_sync(0xFFFFFFFFu, is_done)) {
-                call_centre_rest<K>(args, rows.row(), rows.group, rows.step());
+                call_centre_rest<K>(args, rows.row(), args.n_rows, rows.group, rows.step());
                 return;
             }
         } else {

@@ -225,7 +225,7 @@ __device__ __forceinline__ row_scale scale_of_values(const norm_args &args,
 
 // Weights of a thread's vectors are started with the row's where registers hold both.
 template <typename K, typename C>
-__global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
+__global__ void __launch_bounds__(C::kBound, C::kMinBlocks)
     pair_kernel(const __grid_constant__ struct pair_args args)
 {
     using T = typename K::T;
