@@ -61,19 +61,27 @@ struct packet_ring {
     }
     __device__ __forceinline__ void fetch(int64_t row, int stage) const
     {
-        if (row < args.n_rows) {
-            const gradient_row<C> of(args, row);
-            const T *x = of.x - first, *g = of.g - first;
+        const gradient_row<C> of(args, row);
+        const T *x = of.x - first, *g = of.g - first;
+        if (row + 1 < args.n_rows) { // whose last packet is whole: there is memory behind it
+            const T *own_x = compute_now(x + packet(0) * C::kVec);
+            const T *own_g = compute_now(g + packet(0) * C::kVec);
 #pragma unroll
             for (int v = 0; v < C::kVectors; v++) {
+                const int at = packet(v), behind = (at - packet(0)) * C::kVec;
+                if (at * C::kVec >= last)
+                    continue;
+                copy_16<true>(slot(stage, 0, at), own_x + behind, true, policy);
+                copy_16<true>(slot(stage, 1, at), own_g + behind, true, policy);
+            }
+        } else if (row < args.n_rows) {
+#pragma unroll 1
+            for (int v = 0; v < C::kVectors; v++) {
                 const int at = packet(v);
-                if (is_whole(row, at)) {
-                    copy_16<true>(slot(stage, 0, at), x + at * C::kVec, true, policy);
-                    copy_16<true>(slot(stage, 1, at), g + at * C::kVec, true, policy);
-                } else if (at * C::kVec < last) {
-                    *slot(stage, 0, at) = end_of(x, at);
-                    *slot(stage, 1, at) = end_of(g, at);
-                }
+                if (at * C::kVec >= last)
+                    continue;
+                *slot(stage, 0, at) = end_of(x, at);
+                *slot(stage, 1, at) = end_of(g, at);
             }
         }
         end_stage();
@@ -82,9 +90,10 @@ struct packet_ring {
     __device__ __forceinline__ uint4 vector(int stage, int which, int vector) const
     {
         constexpr int kSize = (int)sizeof(T);
-        const uint4 *at = slot(stage, which, vector);
+        const uint32_t at = shared_address(slot(stage, which, vector));
         const int left = (int)args.hidden - vector * C::kVec;
-        uint4 raw = shift_packets<kSize>(at[0], at[1], first * kSize);
+        uint4 raw =
+            shift_packets<kSize>(load_shared_16(at), load_shared_16(at + 16), first * kSize);
         if (left < C::kVec) {
             uint32_t word[4] = {raw.x, raw.y, raw.z, raw.w};
             keep_units<kSize>(word, left);
@@ -105,14 +114,16 @@ struct packet_ring {
                 raw[v] = end_of(from, at);
         }
     }
-    __device__ __forceinline__ void store(T *to, int packet, const float (&y)[C::kVec]) const
+    // Is all of a packet the row's?
+    __device__ __forceinline__ bool is_own(int packet) const
     {
-        to += packet * C::kVec - first;
-        const int low = first - packet * C::kVec, high = last - packet * C::kVec;
-        if (low <= 0 && high >= C::kVec)
-            store_floats<T>(to, y);
-        else
-            store_part<(int)sizeof(T)>(reinterpret_cast<char *>(to), low, high, pack<T>(y));
+        return packet * C::kVec >= first && (packet + 1) * C::kVec <= last;
+    }
+    // What the row has of a packet.
+    __device__ __forceinline__ void store_own(T *to, int packet, const uint4 &y) const
+    {
+        store_part<(int)sizeof(T)>(reinterpret_cast<char *>(to - first + packet * C::kVec),
+                                   first - packet * C::kVec, last - packet * C::kVec, y);
     }
 };
 
@@ -194,6 +205,8 @@ write_packets(const packet_ring<C> &ring, int64_t row, int stage, const row_fact
 {
     using T = typename C::T;
     T *to = static_cast<T *>(ring.args.grad_x) + row * ring.args.grad_x_pitch;
+    uint4 end = {};
+    int cut = -1; // its last packet that is not whole: those of all lanes are stored at once
 #pragma unroll
     for (int v = 0; v < C::kVectors; v++) {
         const int at = ring.packet(v);
@@ -204,9 +217,18 @@ write_packets(const packet_ring<C> &ring, int64_t row, int stage, const row_fact
         unpack<T>(*ring.slot(stage, 1, at), g);
         unpack<T>(residual[v], made);
         descend<C>(of, x, g, w[v], made);
-        ring.store(to, at, made);
+        if (ring.is_own(at)) {
+            store_16(to - ring.first + at * C::kVec, pack<T>(made));
+        } else {
+            if (cut >= 0)
+                ring.store_own(to, cut, end);
+            cut = at;
+            end = pack<T>(made);
+        }
         sums.add(v, g, x);
     }
+    if (cut >= 0)
+        ring.store_own(to, cut, end);
 }
 
 template <typename C>

@@ -66,17 +66,6 @@ struct wide_ring : packet_ring<C> {
                 raw[v] = packet(v) == cut ? end : raw[v];
         }
     }
-    // Is all of a packet the row's?
-    __device__ __forceinline__ bool is_own(int packet) const
-    {
-        return packet * C::kVec >= first && (packet + 1) * C::kVec <= last;
-    }
-    // What the row has of a packet.
-    __device__ __forceinline__ void store_own(T *to, int packet, const uint4 &y) const
-    {
-        store_part<(int)sizeof(T)>(reinterpret_cast<char *>(to - first + packet * C::kVec),
-                                   first - packet * C::kVec, last - packet * C::kVec, y);
-    }
 };
 
 // The gains of all columns in shared memory, as floats: element i of every packet in plane i, so
@@ -171,7 +160,7 @@ write_wide_packets(const wide_ring<C> &ring, const packet_gains<C> &gains, int64
         gains.get(at, 0, w);
         descend<C>(of, x, g, w, made);
         if (ring.is_own(at)) {
-            store_floats<T>(to - ring.first + at * C::kVec, made);
+            store_16(to - ring.first + at * C::kVec, pack<T>(made));
         } else if (v == 0 && threadIdx.x == 0) {
             ring.store_own(to, 0, pack<T>(made));
         } else {

@@ -8,6 +8,41 @@
 
 // ------------------------------------------------------------------------------------ sums
 
+// One of two, by value: where the compiler chooses between addresses of two structs, both go
+// through local memory.
+template <typename Acc>
+__device__ __forceinline__ Acc either(bool is_second, const Acc &first, const Acc &second)
+{
+    return is_second ? second : first;
+}
+template <typename Acc>
+__device__ __forceinline__ two_sums<Acc> either(bool is_second, const two_sums<Acc> &first,
+                                                const two_sums<Acc> &second)
+{
+    return {either(is_second, first.first, second.first),
+            either(is_second, first.second, second.second)};
+}
+
+// sum_in_group of half of the threads. may_be_warp: often they are a single one, which has both
+// leaves: to a sum of 0 the tree adds the zeros of others, so that it is never -0.
+template <typename Acc>
+__device__ __forceinline__ Acc sum_of_halves(const Acc (&x)[2], Acc *shared, int threads,
+                                             bool may_be_warp = false)
+{
+    const bool is_upper = threadIdx.x & 16;
+    const int n_warps = threads / 32;
+    Acc sum = either(is_upper, x[0], x[1]) + exchange(either(is_upper, x[1], x[0]), 16);
+    sum = sum_in_warp<16>(sum);
+    if (may_be_warp && n_warps == 1) {
+        __syncwarp(); // as the barrier is for the other kernels
+        return sum + exchange(sum, 16) + Acc{};
+    }
+    if (threadIdx.x % 16 == 0)
+        shared[threadIdx.x / 32 + (is_upper ? n_warps : 0)] = sum;
+    __syncthreads();
+    return sum_leaves(shared, 2 * n_warps);
+}
+
 // Of squares, and of grad_y * w times what is squared; where that is a distance from the mean, also
 // of the distances, and of grad_y * w.
 template <typename C>
@@ -255,14 +290,17 @@ __device__ __forceinline__ Sum sum_of_row(const Row &row, gradient_exchange<C> &
         const int n_shares = row.args.n_shares, threads = (int)blockDim.x;
         Sum share[2] = {};
 #pragma unroll 1
-        for (int i = threadIdx.x; i < n_shares; i += threads)
-            (i < threads ? share[0] : share[1]) = share_of(row.share(i));
+        for (int i = threadIdx.x; i < n_shares; i += threads) {
+            const Sum one = share_of(row.share(i));
+            share[0] = either(i < threads, share[0], one);
+            share[1] = either(i < threads, one, share[1]);
+        }
         if constexpr (C::kThreads == 1024)
             return sum_in_group(share[0], shared, threads);
-        return sum_in_group(share, shared, threads);
+        return sum_of_halves(share, shared, threads);
     } else if constexpr (C::kIsPackets) {
         const Sum share[2] = {share_of(row.nth(0)), share_of(row.nth(1))};
-        return sum_in_group(share, shared, (int)blockDim.x);
+        return sum_of_halves(share, shared, (int)blockDim.x, true);
     } else if constexpr (!C::kIsAny) {
         return sum_over_row<C>(share_of(row), shared);
     } else {
@@ -273,7 +311,7 @@ __device__ __forceinline__ Sum sum_of_row(const Row &row, gradient_exchange<C> &
             share[0] = share[1];
             share[1] = share_of(row.share(i));
         }
-        return n_shares > row.threads ? sum_in_group(share, shared, row.threads)
+        return n_shares > row.threads ? sum_of_halves(share, shared, row.threads)
                                       : sum_in_group(share[1], shared, row.threads);
     }
 }
