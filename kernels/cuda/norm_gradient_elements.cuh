@@ -10,11 +10,12 @@
 
 #include "cuda/norm_gradient_only.cuh"
 
-constexpr int kElementTurns = 4;         // vectors of a share: rows of up to 4,096
-constexpr int kWideTurns = 8;            // of float32: up to 8,192
-constexpr int kMostElementShares = 128;  // of a block
-constexpr int64_t kFewElementRows = 24;  // whose blocks each have a multiprocessor
-constexpr int64_t kMostElementRows = 48; // where no other kernel has a row in registers
+constexpr int kElementTurns = 4;            // vectors of a share: rows of up to 4,096
+constexpr int kWideTurns = 8;               // of float32: up to 8,192
+constexpr int kMostElementShares = 128;     // of a block
+constexpr int64_t kFewElementRows = 24;     // whose blocks each have a multiprocessor
+constexpr int64_t kMostElementRows = 48;    // where no other kernel has a row in registers
+constexpr int64_t kNarrowElementRows = 100; // of up to 512 vectors
 
 // ------------------------------------------------------------------------------------ elements
 
@@ -214,14 +215,14 @@ static __global__ void __launch_bounds__(kMostElementShares *C::kOfVector, 1)
 
 // ------------------------------------------------------------------------------------ launch
 
-// Is each row's sum that of a block or a cluster, and are there so few? Columns of several narrow
-// rows are added by blocks that have several.
+// Is each row's sum that of a block or a cluster, and are there so few? More narrow rows than that
+// are the work of blocks that take several, and add their columns.
 template <typename T>
 static bool has_elements(const struct norm_gradient_args &args, int64_t vectors, int64_t most_rows,
                          const struct roped_queue *queue)
 {
     return queue->can_overlap && vectors <= 1024 * (sizeof(T) == 4 ? kWideTurns : kElementTurns) &&
-           args.n_rows <= (vectors > 512 ? most_rows : 1);
+           args.n_rows <= (vectors > 512 ? most_rows : kNarrowElementRows);
 }
 
 // Cuts a row of so many shares into as many blocks as leave two warps of shares to each, eight at
