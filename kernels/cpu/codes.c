@@ -55,17 +55,6 @@ static float number_of(const struct code_rule *rule, int32_t largest)
     return scale;
 }
 
-static uint8_t e8m0_of(const struct code_rule *rule, int32_t largest)
-{
-    if (largest >= 0x7F800000)
-        return largest > 0x7F800000 || rule->infinity == INFINITY_IS_NAN ? 0xFF
-                                                                         : 0xFE;
-    const uint32_t exponent = ((uint32_t)largest + rule->round_bits) >> 23;
-    const int32_t code = (int32_t)exponent -
-                         (int32_t)(roped_float_bits(rule->largest) >> 23) + 127;
-    return (uint8_t)(code < 0 ? 0 : code);
-}
-
 /* Of groups of which all values become 0 the scale is 0, and they are divided
  * by Inf. */
 static void e4m3_of(const struct cpu_rows *rows, const struct code_rule *rule,
@@ -112,15 +101,12 @@ static void store_scales(const struct code_scales *to, const void *scale,
 
 void code_scales_store(const struct cpu_rows *rows,
                        const struct code_rule *rule, const int32_t *largest,
-                       int64_t n, const struct code_scales *to, float *divisor)
+                       int64_t n, const struct code_scales *to, float *divisor,
+                       uint8_t *code)
 {
-    uint8_t code[CPU_MOST_TILES];
     switch (rule->scale) {
     case CODE_SCALE_E8M0:
-        for (int64_t i = 0; i < n; i++) {
-            code[i] = e8m0_of(rule, largest[i]);
-            divisor[i] = roped_e8m0_to_float(code[i]);
-        }
+        rows->quantize->powers(rule, largest, n, code, divisor);
         store_scales(to, code, n);
         break;
     case CODE_SCALE_E4M3:

@@ -31,10 +31,12 @@ struct code_scales {
 };
 
 /* Writes the scales of n tiles, at most CPU_MOST_TILES, whose values are up to
- * magnitudes of these bits, and says by what they are divided. */
+ * magnitudes of these bits, and says by what they are divided, and what those
+ * are that have a byte. */
 void code_scales_store(const struct cpu_rows *rows,
                        const struct code_rule *rule, const int32_t *largest,
-                       int64_t n, const struct code_scales *to, float *divisor);
+                       int64_t n, const struct code_scales *to, float *divisor,
+                       uint8_t *code);
 
 /* Where values come from: elements [first, first + n) of a row, at most
  * CPU_BLOCK, into room for n rounded up to CPU_LANES. */

@@ -9,7 +9,7 @@
 #include <math.h>
 
 #if defined(HAS_BYTE_TABLES)
-#include "cpu/fp8_table.h"
+#include "cpu/group_words.h"
 #endif
 
 /* ----------------------------------------------------------------- largest */
@@ -327,6 +327,82 @@ static void encode_bf16(const struct cpu_codes *how, void *to, const void *x,
 }
 #endif
 
+/* ------------------------------------------------------------------ groups */
+
+static void powers(const struct code_rule *rule, const int32_t *largest,
+                   int64_t n, uint8_t *code, float *divisor)
+{
+    enum { INFINITE = 0x7F800000, EXPONENT_0 = 127 };
+    const uint32_t round_bits = rule->round_bits;
+    const int32_t less =
+        (int32_t)(roped_float_bits(rule->largest) >> 23) - EXPONENT_0;
+    const int32_t of_infinity = rule->infinity == INFINITY_IS_NAN ? 0xFF : 0xFE;
+    for (int64_t i = 0; i < n; i++) {
+        const int32_t a = largest[i];
+        int32_t e = (int32_t)(((uint32_t)a + round_bits) >> 23) - less;
+        e = e < 0 ? 0 : e;
+        e = a == INFINITE ? of_infinity : e;
+        e = a > INFINITE ? 0xFF : e;
+        const uint32_t bits = (uint32_t)e << 23;
+        divisor[i] =
+            roped_bits_float(bits | (e == 0 || e == 0xFF ? 0x400000u : 0));
+        code[i] = (uint8_t)e;
+    }
+}
+
+#if defined(HAS_BYTE_TABLES)
+static void largest_groups(const void *x, int64_t n, int64_t group,
+                           bool counts_nan, int32_t *most)
+{
+    if (group == NV_GROUP)
+        largest_of_groups(NV_GROUP, false, x, n, most);
+    else if (counts_nan)
+        largest_of_groups(MX_GROUP, true, x, n, most);
+    else
+        largest_of_groups(MX_GROUP, false, x, n, most);
+}
+
+static void encode_powers(const struct cpu_codes *how, void *to, const void *x,
+                          int64_t n, const float *divisor)
+{
+    const bool is_streamed = how->is_streamed && is_aligned(ROPED_U8, to, 0);
+    if (how->element == CODE_E2M1 && is_streamed)
+        encode_mxfp4(true, to, x, n, divisor);
+    else if (how->element == CODE_E2M1)
+        encode_mxfp4(false, to, x, n, divisor);
+    else if (is_streamed)
+        encode_mxfp8(true, to, x, n, divisor);
+    else
+        encode_mxfp8(false, to, x, n, divisor);
+}
+
+static void encode_nibbles(const struct cpu_codes *how, void *to, const void *x,
+                           int64_t n, const uint8_t *scale,
+                           struct cpu_nibble_words *table)
+{
+    know_scales(how->factor, n / NV_GROUP, scale, table);
+    if (how->is_streamed && is_aligned(ROPED_U8, to, 0))
+        encode_nvfp4(true, to, x, n, scale, table);
+    else
+        encode_nvfp4(false, to, x, n, scale, table);
+}
+
+static void expand_nibbles(void *to, const void *from, int64_t n, int64_t group,
+                           const uint8_t *scale, bool is_streamed,
+                           const struct cpu_nibble_values *table)
+{
+    const bool streams = is_streamed && is_aligned(ROPED_U8, to, 0);
+    if (group == NV_GROUP && streams)
+        expand_nibble_row(NV_GROUP, true, to, from, n, scale, table);
+    else if (group == NV_GROUP)
+        expand_nibble_row(NV_GROUP, false, to, from, n, scale, table);
+    else if (streams)
+        expand_nibble_row(MX_GROUP, true, to, from, n, scale, table);
+    else
+        expand_nibble_row(MX_GROUP, false, to, from, n, scale, table);
+}
+#endif
+
 /* ------------------------------------------------------------------ values */
 
 typedef uint8_t bytes __attribute__((vector_size(BLOCK)));
@@ -484,6 +560,11 @@ const struct cpu_quantize_rows ISA(cpu_quantize_rows) = {
     .encode = encode,
 #if defined(HAS_BYTE_TABLES)
     .encode_bf16 = encode_bf16,
+    .largest_groups = largest_groups,
+    .encode_powers = encode_powers,
+    .encode_nvfp4 = encode_nibbles,
+    .expand_nibbles = expand_nibbles,
 #endif
+    .powers = powers,
     .expand = expand,
 };
