@@ -37,6 +37,30 @@ void code_scale_values(const struct cpu_rows *rows, enum code_scale kind,
         rows->quantize->expand(&as_floats, value, code, n, CPU_BLOCK, &one);
 }
 
+/* Do scales lie in the order of their tiles? */
+static bool is_in_order(const struct code_tiles *tiles)
+{
+    return !tiles->is_swizzled && tiles->scale_tile == 1 &&
+           tiles->scale_row == tiles->n_tiles;
+}
+
+void code_scale_bytes(const struct code_tiles *tiles, const void *scales,
+                      int64_t strip, int64_t tile, int64_t n, uint8_t *code)
+{
+    const uint8_t *from = scales;
+    if (is_in_order(tiles)) {
+        memcpy(code, from + code_scale_at(tiles, strip, tile), (size_t)n);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        code[i] = from[code_scale_at(tiles, strip, tile)];
+        if (++tile == tiles->n_tiles) {
+            tile = 0;
+            strip++;
+        }
+    }
+}
+
 bool code_counts_nan(const struct code_rule *rule)
 {
     return rule->scale == CODE_SCALE_E8M0;
@@ -80,8 +104,7 @@ static void store_scales(const struct code_scales *to, const void *scale,
     const struct code_tiles *tiles = to->tiles;
     const size_t bytes = (size_t)tiles->scale_bytes;
     int64_t strip = to->strip, tile = to->first;
-    if (!tiles->is_swizzled && tiles->scale_tile == 1 &&
-        tiles->scale_row == tiles->n_tiles) {
+    if (is_in_order(tiles)) {
         memcpy(cpu_at(to->data, code_scale_at(tiles, strip, tile), bytes),
                scale, (size_t)n * bytes);
         return;

@@ -19,6 +19,11 @@ void code_scale_values(const struct cpu_rows *rows, enum code_scale kind,
                        const struct code_tiles *tiles, const void *scales,
                        int64_t strip, int64_t tile, int64_t n, float *value);
 
+/* Those that are bytes, as they are; of the rows below, too, behind a row's
+ * last. */
+void code_scale_bytes(const struct code_tiles *tiles, const void *scales,
+                      int64_t strip, int64_t tile, int64_t n, uint8_t *code);
+
 /* Does NaN count for a scale? */
 bool code_counts_nan(const struct code_rule *rule);
 

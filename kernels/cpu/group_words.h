@@ -353,6 +353,34 @@ INLINE void encode_mxfp4(bool is_streamed, uint8_t *to, const uint16_t *x,
     }
 }
 
+/* ----------------------------------------------------- scales that are known
+ */
+
+/* A table is asked for 64 scales at a time. */
+static int64_t first_unknown(const bool is_known[256], const uint8_t *scale,
+                             int64_t n)
+{
+    enum { STEP = 64 };
+    const __m512i *known = (const void *)is_known;
+    const __m512i a = _mm512_loadu_si512(known),
+                  b = _mm512_loadu_si512(known + 1),
+                  c = _mm512_loadu_si512(known + 2),
+                  d = _mm512_loadu_si512(known + 3);
+    for (int64_t i = 0; i < n; i += STEP) {
+        const __mmask64 some =
+            n - i < STEP ? ((uint64_t)1 << (n - i)) - 1 : UINT64_MAX;
+        const __m512i code = _mm512_maskz_loadu_epi8(some, scale + i);
+        const __m512i lower = _mm512_permutex2var_epi8(a, code, b);
+        const __m512i upper = _mm512_permutex2var_epi8(c, code, d);
+        const __m512i of =
+            _mm512_mask_mov_epi8(lower, _mm512_movepi8_mask(code), upper);
+        const __mmask64 unknown = _mm512_mask_testn_epi8_mask(some, of, of);
+        if (UNLIKELY(unknown != 0))
+            return i + __builtin_ctzll(unknown);
+    }
+    return n;
+}
+
 /* ------------------------------------------------------------------- NVFP4 */
 
 /*
@@ -387,28 +415,15 @@ INLINE void fill_nibble_words(float factor, float d, uint16_t *least)
     _mm_storeu_si128((void *)least, _mm256_cvtepi32_epi16(word));
 }
 
-/* Adds what the table does not know of these scales, which it is asked 64 at a
- * time. */
 INLINE void know_scales(float factor, int64_t n, const uint8_t *scale,
                         struct cpu_nibble_words *table)
 {
-    enum { STEP = 64 };
-    for (int64_t i = 0; i < n; i += STEP) {
-        const __mmask64 some =
-            n - i < STEP ? ((uint64_t)1 << (n - i)) - 1 : UINT64_MAX;
-        const __m512i known = _mm512_permutex2var_epi8(
-            _mm512_loadu_si512(table->is_known),
-            _mm512_maskz_loadu_epi8(some, scale + i),
-            _mm512_loadu_si512(table->is_known + STEP));
-        __mmask64 left = _mm512_mask_testn_epi8_mask(some, known, known);
-        for (; UNLIKELY(left != 0); left &= left - 1) {
-            const uint8_t code = scale[i + __builtin_ctzll(left)];
-            const float d = roped_e4m3_to_float(code);
-            if (!table->is_known[code])
-                fill_nibble_words(factor, d == 0 ? INFINITY : d,
-                                  table->least[code]);
-            table->is_known[code] = true;
-        }
+    for (int64_t i = 0;
+         (i += first_unknown(table->is_known, scale + i, n - i)) < n;) {
+        const uint8_t code = scale[i];
+        const float d = roped_e4m3_to_float(code);
+        fill_nibble_words(factor, d == 0 ? INFINITY : d, table->least[code]);
+        table->is_known[code] = true;
     }
 }
 

@@ -563,6 +563,7 @@ const struct cpu_quantize_rows ISA(cpu_quantize_rows) = {
     .largest_groups = largest_groups,
     .encode_powers = encode_powers,
     .encode_nvfp4 = encode_nibbles,
+    .first_unknown = first_unknown,
     .expand_nibbles = expand_nibbles,
 #endif
     .powers = powers,

@@ -35,7 +35,7 @@ struct cpu_fp8_table {
 /* For each scale of NVFP4 the least words of bfloat16 of the codes 1 to 7, and
  * one more; group_words.h. */
 struct cpu_nibble_words {
-    bool is_known[128];
+    bool is_known[256];
     uint16_t least[128][8];
 };
 
@@ -87,6 +87,9 @@ struct cpu_quantize_rows {
     void (*encode_nvfp4)(const struct cpu_codes *how, void *to, const void *x,
                          int64_t n, const uint8_t *scale,
                          struct cpu_nibble_words *table);
+    /* Which of n scales, at most CPU_BLOCK / 16, is not known first; or n. */
+    int64_t (*first_unknown)(const bool is_known[256], const uint8_t *scale,
+                             int64_t n);
     /* As expand, e2m1 in F16 or BF16: all that these scales have is known. */
     void (*expand_nibbles)(void *to, const void *from, int64_t n, int64_t group,
                            const uint8_t *scale, bool is_streamed,

@@ -314,6 +314,54 @@ TEST(codes_by_the_words_of_a_scale_are_those_of_quotients)
         check_nibbles(1.7f, 0x3E00, n, (int)n, false, &table);
 }
 
+/* Each scale has sixteen values of its own. */
+TEST(nibbles_have_the_values_of_their_scales)
+{
+    enum { GUARD = 64, UNWRITTEN = 0x5555 };
+    static struct cpu_nibble_values table;
+    static _Alignas(64) uint16_t value[CPU_BLOCK + GUARD];
+    uint8_t scale[CPU_BLOCK / 16];
+    if (!rows->quantize->expand_nibbles)
+        return;
+    for (int i = 0; i < 256 * 16; i++)
+        table.value[i / 16][i % 16] = (uint16_t)i;
+    for (int64_t n = 16; n <= CPU_BLOCK; n += 16)
+        for (int64_t group = 16; group <= 32 && n % group == 0; group *= 2) {
+            for (int i = 0; i < CPU_BLOCK / 16; i++)
+                scale[i] = (uint8_t)(random_word() >> 24);
+            for (int i = 0; i < CPU_BLOCK / 2; i++)
+                code[i] = (uint8_t)(random_word() >> 24);
+            for (int i = 0; i < CPU_BLOCK + GUARD; i++)
+                value[i] = UNWRITTEN;
+            rows->quantize->expand_nibbles(value, code, n, group, scale, n & 32,
+                                           &table);
+            rows->fence();
+            for (int64_t i = 0; i < n; i++)
+                CHECK_INT(value[i],
+                          scale[i / group] * 16 + nth_code(CODE_E2M1, i));
+            for (int64_t i = n; i < n + GUARD; i++)
+                CHECK_INT(value[i], UNWRITTEN);
+        }
+}
+
+TEST(unknown_scales_are_found)
+{
+    bool is_known[256] = {false};
+    uint8_t scale[CPU_BLOCK / 16];
+    if (!rows->quantize->first_unknown)
+        return;
+    for (int i = 0; i < CPU_BLOCK / 16; i++)
+        scale[i] = (uint8_t)(random_word() >> 24);
+    for (int64_t n = 0; n <= CPU_BLOCK / 16; n++) {
+        CHECK_INT(rows->quantize->first_unknown(is_known, scale, n),
+                  n && is_known[scale[n - 1]] ? n
+                  : n                         ? n - 1
+                                              : 0);
+        if (n)
+            is_known[scale[n - 1]] = true;
+    }
+}
+
 TEST(largest_magnitudes_of_groups_are_those_of_numbers_or_of_all)
 {
     static int32_t most[CPU_BLOCK / 16 + 1];
