@@ -17,24 +17,14 @@ int64_t code_scale_at(const struct code_tiles *tiles, int64_t strip,
            strip % 32 * 16 + strip / 32 % 4 * 4 + tile % 4;
 }
 
-void code_scale_values(const struct cpu_rows *rows, enum code_scale kind,
-                       const struct code_tiles *tiles, const void *scales,
-                       int64_t strip, int64_t tile, int64_t n, float *value)
+/* The one beside it, or the first of those below. */
+static void next_tile(const struct code_tiles *tiles, int64_t *strip,
+                      int64_t *tile)
 {
-    const struct cpu_expansion as_floats = {CODE_E4M3, ROPED_F32, false};
-    const float one = 1;
-    uint8_t code[CPU_MOST_TILES];
-    for (int64_t i = 0; i < n; i++) {
-        const int64_t at = code_scale_at(tiles, strip, tile + i);
-        if (kind == CODE_SCALE_F32)
-            value[i] = ((const float *)scales)[at];
-        else
-            code[i] = ((const uint8_t *)scales)[at];
+    if (++*tile == tiles->n_tiles) {
+        *tile = 0;
+        ++*strip;
     }
-    for (int64_t i = 0; kind == CODE_SCALE_E8M0 && i < n; i++)
-        value[i] = roped_e8m0_to_float(code[i]);
-    if (kind == CODE_SCALE_E4M3)
-        rows->quantize->expand(&as_floats, value, code, n, CPU_BLOCK, &one);
 }
 
 /* Do scales lie in the order of their tiles? */
@@ -54,11 +44,27 @@ void code_scale_bytes(const struct code_tiles *tiles, const void *scales,
     }
     for (int64_t i = 0; i < n; i++) {
         code[i] = from[code_scale_at(tiles, strip, tile)];
-        if (++tile == tiles->n_tiles) {
-            tile = 0;
-            strip++;
-        }
+        next_tile(tiles, &strip, &tile);
     }
+}
+
+void code_scale_values(const struct cpu_rows *rows, enum code_scale kind,
+                       const struct code_tiles *tiles, const void *scales,
+                       int64_t strip, int64_t tile, int64_t n, float *value)
+{
+    const struct cpu_expansion as_floats = {CODE_E4M3, ROPED_F32, false};
+    const float one = 1;
+    uint8_t code[CPU_MOST_TILES];
+    if (kind != CODE_SCALE_F32)
+        code_scale_bytes(tiles, scales, strip, tile, n, code);
+    for (int64_t i = 0; kind == CODE_SCALE_F32 && i < n; i++) {
+        value[i] = ((const float *)scales)[code_scale_at(tiles, strip, tile)];
+        next_tile(tiles, &strip, &tile);
+    }
+    for (int64_t i = 0; kind == CODE_SCALE_E8M0 && i < n; i++)
+        value[i] = roped_e8m0_to_float(code[i]);
+    if (kind == CODE_SCALE_E4M3)
+        rows->quantize->expand(&as_floats, value, code, n, CPU_BLOCK, &one);
 }
 
 bool code_counts_nan(const struct code_rule *rule)
@@ -115,10 +121,7 @@ static void store_scales(const struct code_scales *to, const void *scale,
             ((uint8_t *)to->data)[at] = ((const uint8_t *)scale)[i];
         else
             ((float *)to->data)[at] = ((const float *)scale)[i];
-        if (++tile == tiles->n_tiles) {
-            tile = 0;
-            strip++;
-        }
+        next_tile(tiles, &strip, &tile);
     }
 }
 

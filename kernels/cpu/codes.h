@@ -11,16 +11,15 @@
 
 enum { CPU_MOST_TILES = CPU_BLOCK / 16 }; /* of a block */
 
-/* Where the scale of a tile is, and what those of n tiles of a strip are as
- * numbers, at most CPU_MOST_TILES. */
+/* Where the scale of a tile is, and what those of n tiles are as numbers, at
+ * most CPU_MOST_TILES; those of the rows below come behind a row's last. */
 int64_t code_scale_at(const struct code_tiles *tiles, int64_t strip,
                       int64_t tile);
 void code_scale_values(const struct cpu_rows *rows, enum code_scale kind,
                        const struct code_tiles *tiles, const void *scales,
                        int64_t strip, int64_t tile, int64_t n, float *value);
 
-/* Those that are bytes, as they are; of the rows below, too, behind a row's
- * last. */
+/* The same of scales that are bytes, as they are. */
 void code_scale_bytes(const struct code_tiles *tiles, const void *scales,
                       int64_t strip, int64_t tile, int64_t n, uint8_t *code);
 

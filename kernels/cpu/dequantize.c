@@ -36,10 +36,12 @@ static void find_scales(const struct dequantize_loop *loop, int64_t row,
         scale[i] = plan->dequant_scale;
     if (!loop->scales)
         return;
-    scale_values(loop, tiles, loop->scales, row / tiles->tile_rows,
-                 first / tiles->tile_width, n, scale);
+    scale_values(loop, tiles, loop->scales,
+                 row / tiles->tile_rows + first / tiles->width,
+                 first % tiles->width / tiles->tile_width, n, scale);
 }
 
+/* n columns of a row from column first on, and of those that lie behind it. */
 static void expand_block(const struct dequantize_loop *loop, int64_t row,
                          int64_t first, int64_t n)
 {
@@ -78,7 +80,7 @@ static void know_scales(const struct dequantize_loop *loop,
     }
 }
 
-/* n columns of a row from column first on, and of those that lie behind it. */
+/* The same, by values that are known. */
 static void expand_groups(const struct dequantize_loop *loop, int64_t row,
                           int64_t first, int64_t n,
                           struct cpu_nibble_values *table)
@@ -97,19 +99,17 @@ static void expand_groups(const struct dequantize_loop *loop, int64_t row,
         tiles->tile_width, scale, loop->is_streamed, table);
 }
 
-/* Rows that lie one behind the other are one. */
-static void expand_rows_of_groups(const struct dequantize_loop *loop,
-                                  int64_t begin, int64_t end)
+/* Rows that lie one behind the other are one, where its tiles are as wide as
+ * theirs. */
+static bool is_one_row(const struct dequantize_loop *loop)
 {
-    const int64_t width = loop->plan->tiles.width;
-    const bool is_one = cpu_stride(loop->y, width) == width &&
-                        cpu_stride(loop->x, width / 2) == width / 2;
-    const int64_t n_rows = is_one ? end - begin : 1, n = width * n_rows;
-    struct cpu_nibble_values table;
-    memset(table.is_known, 0, sizeof table.is_known);
-    for (int64_t row = begin; row < end; row += n_rows)
-        for (int64_t i = 0; i < n; i += CPU_BLOCK)
-            expand_groups(loop, row, i, cpu_smaller(n - i, CPU_BLOCK), &table);
+    const struct code_tiles *tiles = &loop->plan->tiles;
+    const int64_t bytes =
+        code_bytes((enum code_element)loop->plan->element, tiles->width);
+    return cpu_stride(loop->y, tiles->width) == tiles->width &&
+           cpu_stride(loop->x, bytes) == bytes && tiles->tile_rows == 1 &&
+           tiles->tile_width % 16 == 0 && CPU_BLOCK % tiles->tile_width == 0 &&
+           tiles->width % tiles->tile_width == 0;
 }
 
 static bool has_groups(const struct dequantize_loop *loop)
@@ -121,14 +121,19 @@ static bool has_groups(const struct dequantize_loop *loop)
 static void expand_rows(void *context, int64_t begin, int64_t end)
 {
     const struct dequantize_loop *loop = context;
-    const int64_t width = loop->plan->tiles.width;
-    if (has_groups(loop)) {
-        expand_rows_of_groups(loop, begin, end);
-        return;
-    }
-    for (int64_t row = begin; row < end; row++)
-        for (int64_t i = 0; i < width; i += CPU_BLOCK)
-            expand_block(loop, row, i, cpu_smaller(width - i, CPU_BLOCK));
+    const bool by_table = has_groups(loop);
+    const int64_t n_rows = is_one_row(loop) ? end - begin : 1;
+    const int64_t width = loop->plan->tiles.width * n_rows;
+    struct cpu_nibble_values table;
+    memset(table.is_known, 0, sizeof table.is_known);
+    for (int64_t row = begin; row < end; row += n_rows)
+        for (int64_t i = 0; i < width; i += CPU_BLOCK) {
+            const int64_t n = cpu_smaller(width - i, CPU_BLOCK);
+            if (by_table)
+                expand_groups(loop, row, i, n, &table);
+            else
+                expand_block(loop, row, i, n);
+        }
 }
 
 enum roped_status roped_cpu_dequantize(const struct roped_call *call,

@@ -548,4 +548,68 @@ INLINE void expand_nibble_row(int64_t group, bool is_streamed, uint16_t *to,
     }
 }
 
+/* ----------------------------------------------------------- values of e4m3 */
+
+/* Are the values by that power of two, a word of bfloat16, normal numbers? The
+ * least is 2^-9 of it, the largest less than 2^9. */
+INLINE bool shifts_e4m3(uint32_t word)
+{
+    return word >= (1 + 9) << 7 && word <= (254 - 9) << 7;
+}
+
+/* Values of a step, by one, times the powers of its groups. 0 stays, and so
+ * does NaN. */
+INLINE void shift_values(__m512i code, const uint32_t *power, raw16 *value)
+{
+    enum { ONE = 127 << 7, N_NUMBERS = 0x7E };
+    const __m512i magnitude = code & _mm512_set1_epi8(0x7F);
+    const __mmask64 is_number =
+        _mm512_cmplt_epu8_mask(_mm512_sub_epi8(magnitude, _mm512_set1_epi8(1)),
+                               _mm512_set1_epi8(N_NUMBERS));
+    for (int i = 0; i < 2; i++)
+        value[i] = _mm512_mask_add_epi16(
+            value[i], (__mmask32)(is_number >> (i * BLOCK)), value[i],
+            _mm512_set1_epi16((short)(power[i] - ONE)));
+}
+
+/* Are values of e4m3 by a scale, of any sign, normal numbers? */
+INLINE bool scales_e4m3(float scale)
+{
+    const uint32_t bits = roped_float_bits(scale) & 0x7FFFFFFFu;
+    return bits >= (1u + 9) << 23 && bits < (254u - 9) << 23;
+}
+
+/* Those of the codes from 0 to 15, and once more. */
+INLINE block first_values(float scale)
+{
+    const vfloat x =
+        _mm512_setr_ps(0, 0x1p-9f, 0x1p-8f, 0x1.8p-8f, 0x1p-7f, 0x1.4p-7f,
+                       0x1.8p-7f, 0x1.cp-7f, 0x1p-6f, 0x1.2p-6f, 0x1.4p-6f,
+                       0x1.6p-6f, 0x1.8p-6f, 0x1.ap-6f, 0x1.cp-6f, 0x1.ep-6f) *
+        splat(scale);
+    return (block){x, x};
+}
+
+/* Of all codes as bfloat16: from 8 on each eight are a binade. The last 32 have
+ * NaN behind them. */
+INLINE void spread_values(raw16 first, raw16 nan, raw16 *value)
+{
+    const __m512i binade =
+        _mm512_set_epi16(3, 3, 3, 3, 3, 3, 3, 3, 2, 2, 2, 2, 2, 2, 2, 2, 1, 1,
+                         1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0);
+    const __m512i index = _mm512_set_epi16(
+        15, 14, 13, 12, 11, 10, 9, 8, 15, 14, 13, 12, 11, 10, 9, 8, 15, 14, 13,
+        12, 11, 10, 9, 8, 15, 14, 13, 12, 11, 10, 9, 8);
+    const __m512i one = _mm512_set1_epi16(1 << 7);
+    const __m512i more = _mm512_slli_epi16(binade, 7);
+    __m512i x = _mm512_add_epi16(
+        _mm512_sub_epi16(_mm512_permutexvar_epi16(index, first), one), more);
+    value[0] = _mm512_mask_mov_epi16(x, 0xFFFF, first);
+    for (int i = 1; i < 4; i++) {
+        x = _mm512_add_epi16(x, _mm512_set1_epi16(4 << 7));
+        value[i] = x;
+    }
+    value[3] = _mm512_mask_mov_epi16(x, 0x80000000u, nan);
+}
+
 #endif

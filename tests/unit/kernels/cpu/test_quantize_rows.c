@@ -425,6 +425,47 @@ TEST(values_do_not_depend_on_how_many_have_a_scale)
         }
 }
 
+/* Powers of two, those at the edges of what a table can have, and others. */
+static float scale_of(int i, bool is_power)
+{
+    const float rare[] = {0,     -0.0f, INFINITY,  NAN,     0x1p-127f,
+                          -1.5f, 1e-7f, 0x1p-133f, 0x1p125f};
+    const float power = ldexpf(1, (int)(random_word() % 276) - 148);
+    if (i % 4 == 0 && !is_power)
+        return rare[random_word() % 9];
+    if (i % 4 == 1 || is_power)
+        return power;
+    return roped_bits_float(roped_float_bits(i % 4 == 2 ? power : 1) |
+                            (random_word() & 0x807FFFFF));
+}
+
+/* Tiles of 16 have no table. */
+TEST(values_by_the_scales_of_tiles_are_those_of_smaller_tiles)
+{
+    static _Alignas(64) uint16_t value[CPU_BLOCK], expected[CPU_BLOCK];
+    const struct cpu_expansion how = {CODE_E4M3, ROPED_BF16, false};
+    const int64_t tiles[] = {32, 64, 128};
+    for (int turn = 0; turn < 600; turn++) {
+        const int64_t tile = tiles[turn % 3], n = CPU_BLOCK - turn / 3 % 8 * 96;
+        float scale[CPU_BLOCK / 32], scales[CPU_BLOCK / 16];
+        for (int64_t i = 0; i * tile < CPU_BLOCK; i++)
+            scale[i] = scale_of((int)i + turn, turn % 2);
+        for (int64_t i = 0; i < CPU_BLOCK / 16; i++)
+            scales[i] = scale[i * 16 / tile];
+        for (int i = 0; i < CPU_BLOCK; i++)
+            code[i] = (uint8_t)(random_word() >> 24);
+        rows->quantize->expand(&how, value, code, n, tile, scale);
+        rows->quantize->expand(&how, expected, code, n, 16, scales);
+        for (int64_t i = 0; i < n; i++)
+            if (value[i] != expected[i]) {
+                CHECK_FAIL("%s: %#x times %a is %#x, expected %#x", rows->name,
+                           code[i], (double)scales[i / 16], value[i],
+                           expected[i]);
+                return;
+            }
+    }
+}
+
 int main(void)
 {
     for (int rank = 0; (rows = cpu_rows_at(rank)) != NULL; rank++) {
