@@ -165,7 +165,9 @@ TEST(nibbles_are_those_of_quotients)
 /* Codes of e2m1 are two a byte. */
 static uint8_t nth_code(enum code_element element, int64_t i)
 {
-    return element == CODE_E2M1 ? code[i / 2] >> (i % 2 * 4) & 0xF : code[i];
+    if (element != CODE_E2M1)
+        return code[i];
+    return i % 2 ? code[i / 2] >> 4 : code[i / 2] & 0xF;
 }
 
 static uint8_t code_of_float(enum code_element element, float q)
