@@ -21,8 +21,7 @@ INLINE vint larger(bool all, vfloat x, vint most)
     const vint bits = (vint)x & 0x7FFFFFFF;
     if (!all)
         return (vint)larger_magnitude(x, (vfloat)most);
-    const vint is_larger = (vint)(bits > most);
-    return (bits & is_larger) | (most & ~is_larger);
+    return larger_integers(bits, most);
 }
 
 INLINE vint larger_of(bool all, const float *x, int64_t n, vint most)

@@ -7,6 +7,7 @@
  *     vfloat, block                 LANES floats; two of them, lo and hi
  *     larger_magnitude              |x|, or magnitude where that is larger or x
  *                                   is NaN
+ *     larger_integers               lane by lane
  *     largest_lane                  of lanes that are not NaN
  *     largest_lanes4                the same of four vectors, none of them NaN
  *     quotient_codes                FP8 codes, m mantissa bits, of n blocks in

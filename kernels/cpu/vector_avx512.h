@@ -141,6 +141,11 @@ INLINE vfloat larger_magnitude(vfloat x, vfloat magnitude)
     return _mm512_range_ps(x, magnitude, LARGER_MAGNITUDE);
 }
 
+INLINE vint larger_integers(vint a, vint b)
+{
+    return (vint)_mm512_max_epi32((__m512i)a, (__m512i)b);
+}
+
 INLINE float largest_lane(vfloat x)
 {
     return _mm512_reduce_max_ps(x);
