@@ -17,14 +17,27 @@ int64_t code_scale_at(const struct code_tiles *tiles, int64_t strip,
            strip % 32 * 16 + strip / 32 % 4 * 4 + tile % 4;
 }
 
-/* The one beside it, or the first of those below. */
-static void next_tile(const struct code_tiles *tiles, int64_t *strip,
-                      int64_t *tile)
+/* Where a tile's scale is, to go on from. */
+struct place {
+    int64_t strip, tile, at;
+};
+
+static struct place place_of(const struct code_tiles *tiles, int64_t strip,
+                             int64_t tile)
 {
-    if (++*tile == tiles->n_tiles) {
-        *tile = 0;
-        ++*strip;
-    }
+    return (struct place){strip, tile, code_scale_at(tiles, strip, tile)};
+}
+
+/* The tile beside it, or the first of those below. */
+static void go_on(const struct code_tiles *tiles, struct place *place)
+{
+    enum { FOUR = 4, TO_NEXT_FOUR = 512 - FOUR + 1 };
+    if (++place->tile == tiles->n_tiles)
+        *place = place_of(tiles, place->strip + 1, 0);
+    else if (!tiles->is_swizzled)
+        place->at += tiles->scale_tile;
+    else
+        place->at += place->tile % FOUR == 0 ? TO_NEXT_FOUR : 1;
 }
 
 /* Do scales lie in the order of their tiles? */
@@ -42,10 +55,9 @@ void code_scale_bytes(const struct code_tiles *tiles, const void *scales,
         memcpy(code, from + code_scale_at(tiles, strip, tile), (size_t)n);
         return;
     }
-    for (int64_t i = 0; i < n; i++) {
-        code[i] = from[code_scale_at(tiles, strip, tile)];
-        next_tile(tiles, &strip, &tile);
-    }
+    struct place place = place_of(tiles, strip, tile);
+    for (int64_t i = 0; i < n; i++, go_on(tiles, &place))
+        code[i] = from[place.at];
 }
 
 void code_scale_values(const struct cpu_rows *rows, enum code_scale kind,
@@ -57,9 +69,10 @@ void code_scale_values(const struct cpu_rows *rows, enum code_scale kind,
     uint8_t code[CPU_MOST_TILES];
     if (kind != CODE_SCALE_F32)
         code_scale_bytes(tiles, scales, strip, tile, n, code);
+    struct place place = place_of(tiles, strip, tile);
     for (int64_t i = 0; kind == CODE_SCALE_F32 && i < n; i++) {
-        value[i] = ((const float *)scales)[code_scale_at(tiles, strip, tile)];
-        next_tile(tiles, &strip, &tile);
+        value[i] = ((const float *)scales)[place.at];
+        go_on(tiles, &place);
     }
     for (int64_t i = 0; kind == CODE_SCALE_E8M0 && i < n; i++)
         value[i] = roped_e8m0_to_float(code[i]);
@@ -109,20 +122,16 @@ static void store_scales(const struct code_scales *to, const void *scale,
 {
     const struct code_tiles *tiles = to->tiles;
     const size_t bytes = (size_t)tiles->scale_bytes;
-    int64_t strip = to->strip, tile = to->first;
+    struct place place = place_of(tiles, to->strip, to->first);
     if (is_in_order(tiles)) {
-        memcpy(cpu_at(to->data, code_scale_at(tiles, strip, tile), bytes),
-               scale, (size_t)n * bytes);
+        memcpy(cpu_at(to->data, place.at, bytes), scale, (size_t)n * bytes);
         return;
     }
-    for (int64_t i = 0; i < n; i++) {
-        const int64_t at = code_scale_at(tiles, strip, tile);
+    for (int64_t i = 0; i < n; i++, go_on(tiles, &place))
         if (bytes == 1)
-            ((uint8_t *)to->data)[at] = ((const uint8_t *)scale)[i];
+            ((uint8_t *)to->data)[place.at] = ((const uint8_t *)scale)[i];
         else
-            ((float *)to->data)[at] = ((const float *)scale)[i];
-        next_tile(tiles, &strip, &tile);
-    }
+            ((float *)to->data)[place.at] = ((const float *)scale)[i];
 }
 
 void code_scales_store(const struct cpu_rows *rows,

@@ -112,9 +112,13 @@ static bool is_one_row(const struct dequantize_loop *loop)
            tiles->width % tiles->tile_width == 0;
 }
 
+/* A table takes as long as some hundred codes. */
 static bool has_groups(const struct dequantize_loop *loop)
 {
-    return loop->rows->quantize->expand_nibbles && loop->scales &&
+    enum { FEWEST = 512 };
+    const struct code_tiles *tiles = &loop->plan->tiles;
+    return tiles->n_rows * tiles->width >= FEWEST &&
+           loop->rows->quantize->expand_nibbles && loop->scales &&
            loop->plan->element == CODE_E2M1 && loop->y->dtype != ROPED_F32;
 }
 

@@ -349,6 +349,18 @@ static bool has_table(const struct quantize_loop *loop)
            tiles->width >= NARROWEST;
 }
 
+/* Words of a scale take as long as a dozen of its groups. */
+static bool has_groups(const struct quantize_loop *loop)
+{
+    enum { FEWEST = 3072 };
+    const struct code_tiles *tiles = &loop->plan->tiles;
+    const int32_t scale = loop->plan->rule.scale;
+    return loop->source->bf16 && loop->rows->quantize->largest_groups &&
+           (scale == CODE_SCALE_E8M0 ||
+            (scale == CODE_SCALE_E4M3 &&
+             tiles->n_rows * tiles->width >= FEWEST));
+}
+
 static struct quantize_loop loop_of(const struct cpu_rows *rows,
                                     const struct code_target *to,
                                     const struct code_source *source)
@@ -367,8 +379,7 @@ static struct quantize_loop loop_of(const struct cpu_rows *rows,
         .has_divisor = !to->plan->dynamic};
     loop.n_beside = rows_beside(&loop);
     loop.has_table = has_table(&loop);
-    loop.has_groups = source->bf16 && rows->quantize->largest_groups &&
-                      rule->scale != CODE_SCALE_F32;
+    loop.has_groups = has_groups(&loop);
     return loop;
 }
 
