@@ -427,15 +427,17 @@ TEST(values_do_not_depend_on_how_many_have_a_scale)
         }
 }
 
-/* Powers of two, those at the edges of what a table can have, and others. */
+/* Those of MXFP8; or powers of two, rare ones, and others. */
 static float scale_of(int i, bool is_power)
 {
     const float rare[] = {0,     -0.0f, INFINITY,  NAN,     0x1p-127f,
                           -1.5f, 1e-7f, 0x1p-133f, 0x1p125f};
     const float power = ldexpf(1, (int)(random_word() % 276) - 148);
-    if (i % 4 == 0 && !is_power)
+    if (is_power)
+        return roped_e8m0_to_float((uint8_t)(random_word() >> 24));
+    if (i % 4 == 0)
         return rare[random_word() % 9];
-    if (i % 4 == 1 || is_power)
+    if (i % 4 == 1)
         return power;
     return roped_bits_float(roped_float_bits(i % 4 == 2 ? power : 1) |
                             (random_word() & 0x807FFFFF));
