@@ -170,12 +170,12 @@ INLINE __m512i selected(__m512i mask, __m512i x, __m512i y)
     return _mm512_ternarylogic_epi32(x, y, mask, SELECT);
 }
 
-/* x + 1 where that bit of it is set: half-way between two that are even and
- * odd by turns, it goes up to the even one. */
-INLINE __m512i nudged(__m512i x, int bit)
+/* x + 1 where the lowest bit of the other is set, the last of x that is kept:
+ * half-way between two that are even and odd by turns, it goes up to the even
+ * one. */
+INLINE __m512i nudged(__m512i x, __m512i kept)
 {
-    const __m512i one = _mm512_set1_epi16(1);
-    return _mm512_add_epi16(x, _mm512_srli_epi16(x, bit) & one);
+    return _mm512_add_epi16(x, kept & _mm512_set1_epi16(1));
 }
 
 /* ------------------------------------------------------------------- MXFP8 */
@@ -188,10 +188,10 @@ enum { E4M3_BINADE = 7 << 7, E4M3_HALF = 7, E4M3_MOST = 0x7EF };
 /* Codes in the upper bytes, right where they are normal numbers or zeros. */
 INLINE __m512i e4m3_words(raw16 x, __m512i base)
 {
-    const __m512i magnitude = _mm512_set1_epi16(BF16_MAGNITUDE);
-    const __m512i word =
-        _mm512_min_epu16(_mm512_subs_epu16(nudged(x & magnitude, 4), base),
-                         _mm512_set1_epi16(E4M3_MOST));
+    const __m512i of = x & _mm512_set1_epi16(BF16_MAGNITUDE);
+    const __m512i word = _mm512_min_epu16(
+        _mm512_subs_epu16(nudged(of, _mm512_srli_epi16(of, 4)), base),
+        _mm512_set1_epi16(E4M3_MOST));
     return selected(_mm512_set1_epi16(0x7F00), _mm512_slli_epi16(word, 4), x);
 }
 
@@ -292,7 +292,9 @@ INLINE __m512i packed_nibbles(__m512i lo, __m512i hi)
 INLINE __m512i e2m1_quarters(raw16 x, __m512i base)
 {
     const __m512i magnitude = _mm512_set1_epi16(BF16_MAGNITUDE);
-    const __m512i word = _mm512_subs_epu16(nudged(x & magnitude, 6), base);
+    const __m512i of = x & magnitude;
+    const __m512i word =
+        _mm512_subs_epu16(nudged(of, _mm512_srli_epi16(of, 6)), base);
     return selected(magnitude, _mm512_slli_epi16(word, 5), x);
 }
 
