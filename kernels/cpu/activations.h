@@ -164,24 +164,72 @@ INLINE vfloat gelu_tanh(vfloat x)
 }
 
 /*
- * Phi(-a) = e^(-a^2 / 2) * erfcx(y) / 2 with y = a / sqrt(2).
- * (1 + 2 y) * erfcx(y) - 1 is a polynomial of 1.4 - 4.8 / (y + 2), to 1e-8 for
- * y up to 10.
+ * erfcx(a / sqrt(2)) / 2, which is Phi(-a) * e^(a^2 / 2), by pieces: one for
+ * each eighth of a binade of a + 2, the numbers from 2 on. The first row is
+ * what they are in the middle of their piece, then come the factors of the
+ * powers of what a is beyond it, to 1.6e-7 of the whole.
  */
-struct normal_tail {
-    vfloat a;             /* |x|, up to where nothing is left */
-    vfloat p;             /* p times the power of e is Phi(-a), */
-    struct exponential e; /* and e is e^(-a^2 / 2) */
+enum { RATIO_STEPS = 5, RATIO_PIECES = 32 };
+static const _Alignas(64) float ratio_pieces[RATIO_STEPS][RATIO_PIECES] = {
+    {0x1.d0af2cp-2f, 0x1.84b706p-2f, 0x1.4b1de2p-2f, 0x1.1e7c2ep-2f,
+     0x1.f6704ep-3f, 0x1.bdb9f2p-3f, 0x1.8f6846p-3f, 0x1.690b32p-3f,
+     0x1.3aaddep-3f, 0x1.0bb968p-3f, 0x1.d0b31cp-4f, 0x1.99c2b6p-4f,
+     0x1.6e040ap-4f, 0x1.4a724ap-4f, 0x1.2d01fep-4f, 0x1.1445a6p-4f,
+     0x1.eba5fep-5f, 0x1.ac6292p-5f, 0x1.7b5f34p-5f, 0x1.545298p-5f,
+     0x1.34805ap-5f, 0x1.1a1574p-5f, 0x1.03cf06p-5f, 0x1.e18ddcp-6f,
+     0x1.b1d706p-6f, 0x1.7f2b7p-6f,  0x1.5711bp-6f,  0x1.368cc8p-6f,
+     0x1.1ba6c6p-6f, 0x1.0508d4p-6f, 0x1.e381bap-7f, 0x1.c23e4p-7f},
+    {-0x1.5e6e08p-2f,  -0x1.06bf76p-2f,  -0x1.932308p-3f,  -0x1.3baf2ep-3f,
+     -0x1.f7946cp-4f,  -0x1.9851d2p-4f,  -0x1.4ffe52p-4f,  -0x1.18274p-4f,
+     -0x1.b404d8p-5f,  -0x1.432aa2p-5f,  -0x1.ef2c4ep-6f,  -0x1.85dc3cp-6f,
+     -0x1.3a006ep-6f,  -0x1.01c9a8p-6f,  -0x1.ae368p-7f,   -0x1.6c06a8p-7f,
+     -0x1.21ae02p-7f,  -0x1.b9f9e4p-8f,  -0x1.5bcafap-8f,  -0x1.188fc8p-8f,
+     -0x1.cdee82p-9f,  -0x1.82bdd4p-9f,  -0x1.486da4p-9f,  -0x1.1a50f8p-9f,
+     -0x1.cabc2cp-10f, -0x1.662ce8p-10f, -0x1.1f522p-10f,  -0x1.d71896p-11f,
+     -0x1.892abep-11f, -0x1.4d102ap-11f, -0x1.1dbddap-11f, -0x1.efa532p-12f},
+    {0x1.a4e18cp-3f,  0x1.222f34p-3f,  0x1.9a45bep-4f,  0x1.28befp-4f,
+     0x1.b65968p-5f,  0x1.4a0336p-5f,  0x1.f9a646p-6f,  0x1.899962p-6f,
+     0x1.15aa3ap-6f,  0x1.6c5e04p-7f,  0x1.f2f592p-8f,  0x1.621fecp-8f,
+     0x1.031b54p-8f,  0x1.852b66p-9f,  0x1.2ae27cp-9f,  0x1.d419e8p-10f,
+     0x1.4ea482p-10f, 0x1.c0f96p-11f,  0x1.3ae7dp-11f,  0x1.c9eb2ap-12f,
+     0x1.56ee22p-12f, 0x1.073c52p-12f, 0x1.9ca83ep-13f, 0x1.494a46p-13f,
+     0x1.e2fce4p-14f, 0x1.4db05ep-14f, 0x1.dff698p-15f, 0x1.6486cap-15f,
+     0x1.0ff9fep-15f, 0x1.a84c0cp-16f, 0x1.5146bap-16f, 0x1.107df4p-16f},
+    {-0x1.b1c34p-4f,   -0x1.16b296p-4f,  -0x1.6fa486p-5f,  -0x1.f0eab6p-6f,
+     -0x1.577a84p-6f,  -0x1.e4d79cp-7f,  -0x1.5cd9ap-7f,   -0x1.ff042ap-8f,
+     -0x1.4ba5b2p-8f,  -0x1.8566a4p-9f,  -0x1.e0ac72p-10f, -0x1.35a9b6p-10f,
+     -0x1.9dfa18p-11f, -0x1.1daf6cp-11f, -0x1.956584p-12f, -0x1.26b3c4p-12f,
+     -0x1.7da43ep-13f, -0x1.c376fp-14f,  -0x1.1acb3ep-14f, -0x1.732dacp-15f,
+     -0x1.fa4de4p-16f, -0x1.64a232p-16f, -0x1.022f1ap-16f, -0x1.7eb85ap-17f,
+     -0x1.fd12bep-18f, -0x1.3723cep-18f, -0x1.91283ep-19f, -0x1.0df88ep-19f,
+     -0x1.7875b6p-20f, -0x1.0e5e3ap-20f, -0x1.8e3da4p-21f, -0x1.2bb49ap-21f},
+    {0x1.8a9b56p-5f,  0x1.dd0f7cp-6f,  0x1.283afep-6f,  0x1.7945fcp-7f,
+     0x1.ebf0fcp-8f,  0x1.47dd0cp-8f,  0x1.be142p-9f,   0x1.35509ap-9f,
+     0x1.726bd6p-10f, 0x1.8938dcp-11f, 0x1.b9499p-12f,  0x1.03dcd6p-12f,
+     0x1.3f32bep-13f, 0x1.96c3dp-14f,  0x1.0bad7cp-14f, 0x1.6a77a8p-15f,
+     0x1.a8cd2cp-16f, 0x1.bd51eep-17f, 0x1.f4129ap-18f, 0x1.290a08p-18f,
+     0x1.71c5f4p-19f, 0x1.decdc4p-20f, 0x1.409132p-20f, 0x1.b9d4a8p-21f,
+     0x1.09b9b4p-21f, 0x1.1ff048p-22f, 0x1.4d4336p-23f, 0x1.96d292p-24f,
+     0x1.037492p-24f, 0x1.575886p-25f, 0x1.d4cb98p-26f, 0x1.48c428p-26f},
 };
 
-INLINE struct normal_tail normal_tail_of(vfloat x)
+INLINE vfloat ratio_by_pieces(vfloat a)
 {
-    const vfloat magnitude = pick_lanes(is_less(x, splat(0)), -x, x);
-    const vfloat a = pick_lanes(is_less(magnitude, splat(18)), magnitude,
-                                splat(18)), /* of NaN too */
-        square = a * a;
-    const struct exponential e = exponential_of(
-        splat(-0.5f) * square, splat(-0.5f) * lost_of(a, a, square));
+    enum { PIECE = 20 }; /* bits below its number */
+    const vint bits = (vint)(a + splat(2));
+    const vint piece = bits >> PIECE;
+    const vint middle = (piece << PIECE) | (1 << (PIECE - 1));
+    const vfloat r = (vfloat)bits - (vfloat)middle;
+    vfloat p = look_up(ratio_pieces[RATIO_STEPS - 1], piece);
+    for (int i = RATIO_STEPS - 2; i >= 0; i--)
+        p = multiply_add(p, r, look_up(ratio_pieces[i], piece));
+    return p;
+}
+
+/* The same of y = a / sqrt(2): (1 + 2 y) * erfcx(y) - 1 is a polynomial of
+ * 1.4 - 4.8 / (y + 2), to 1e-8 for y up to 10. */
+INLINE vfloat ratio_by_quotients(vfloat a)
+{
     const vfloat y = at_most(splat(10), a * splat(0x1.6a09e6p-1f));
     const vfloat s =
         multiply_add(splat(-4.8f), reciprocal(y + splat(2)), splat(1.4f));
@@ -196,18 +244,33 @@ INLINE struct normal_tail normal_tail_of(vfloat x)
     w = multiply_add(w, s, splat(-0x1.6cf9ecp-3f));
     w = multiply_add(w, s, splat(-0x1.370fccp-6f));
     w = multiply_add(w, s, splat(0x1.25ea64p-2f));
-    const vfloat p = multiply_add(splat(0.5f), w, splat(0.5f)) *
-                     reciprocal(multiply_add(splat(2), y, splat(1))) * e.p;
-    return (struct normal_tail){a, p, e};
+    return multiply_add(splat(0.5f), w, splat(0.5f)) *
+           reciprocal(multiply_add(splat(2), y, splat(1)));
 }
 
-/* x * Phi(x) */
+struct normal_tail {
+    vfloat a;             /* |x|, up to where nothing is left; of NaN 0 */
+    vfloat p;             /* p times the power of e is Phi(-a), */
+    struct exponential e; /* and e is e^(-a^2 / 2) */
+};
+
+INLINE struct normal_tail normal_tail_of(vfloat x)
+{
+    const vfloat a = at_most(splat(18), larger_magnitude(x, splat(0)));
+    const vfloat square = a * a;
+    const struct exponential e = exponential_of(
+        splat(-0.5f) * square, splat(-0.5f) * lost_of(a, a, square));
+    const vfloat ratio =
+        HAS_POWERS ? ratio_by_pieces(a) : ratio_by_quotients(a);
+    return (struct normal_tail){a, ratio * e.p, e};
+}
+
+/* x * Phi(x), which is -a * Phi(-a), and x more above 0. */
 INLINE vfloat gelu(vfloat x)
 {
     const struct normal_tail tail = normal_tail_of(x);
-    const vfloat below = -scaled(tail.a * tail.p, tail.e.k);
-    return pick_lanes(is_less(x, splat(0)), below,
-                      x * (splat(1) - scaled(tail.p, tail.e.k)));
+    const vfloat above = pick_lanes(is_less(x, splat(0)), splat(-0.0f), x);
+    return negative_multiply_add(tail.a, scaled(tail.p, tail.e.k), above);
 }
 
 /* (1 - e^(-2 |x|)) / (1 + e^(-2 |x|)), or a series where that is 0 / 2. */

@@ -17,6 +17,49 @@ int64_t code_scale_at(const struct code_tiles *tiles, int64_t strip,
            strip % 32 * 16 + strip / 32 % 4 * 4 + tile % 4;
 }
 
+/* Where a tile's scale is, to go on from. */
+struct place {
+    int64_t strip, tile, at;
+};
+
+static struct place place_of(const struct code_tiles *tiles, int64_t strip,
+                             int64_t tile)
+{
+    return (struct place){strip, tile, code_scale_at(tiles, strip, tile)};
+}
+
+/* The tile beside it, or the first of those below. */
+static void go_on(const struct code_tiles *tiles, struct place *place)
+{
+    enum { FOUR = 4, TO_NEXT_FOUR = 512 - FOUR + 1 };
+    if (++place->tile == tiles->n_tiles)
+        *place = place_of(tiles, place->strip + 1, 0);
+    else if (!tiles->is_swizzled)
+        place->at += tiles->scale_tile;
+    else
+        place->at += place->tile % FOUR == 0 ? TO_NEXT_FOUR : 1;
+}
+
+/* Do scales lie in the order of their tiles? */
+static bool is_in_order(const struct code_tiles *tiles)
+{
+    return !tiles->is_swizzled && tiles->scale_tile == 1 &&
+           tiles->scale_row == tiles->n_tiles;
+}
+
+void code_scale_bytes(const struct code_tiles *tiles, const void *scales,
+                      int64_t strip, int64_t tile, int64_t n, uint8_t *code)
+{
+    const uint8_t *from = scales;
+    if (is_in_order(tiles)) {
+        memcpy(code, from + code_scale_at(tiles, strip, tile), (size_t)n);
+        return;
+    }
+    struct place place = place_of(tiles, strip, tile);
+    for (int64_t i = 0; i < n; i++, go_on(tiles, &place))
+        code[i] = from[place.at];
+}
+
 void code_scale_values(const struct cpu_rows *rows, enum code_scale kind,
                        const struct code_tiles *tiles, const void *scales,
                        int64_t strip, int64_t tile, int64_t n, float *value)
@@ -24,12 +67,12 @@ void code_scale_values(const struct cpu_rows *rows, enum code_scale kind,
     const struct cpu_expansion as_floats = {CODE_E4M3, ROPED_F32, false};
     const float one = 1;
     uint8_t code[CPU_MOST_TILES];
-    for (int64_t i = 0; i < n; i++) {
-        const int64_t at = code_scale_at(tiles, strip, tile + i);
-        if (kind == CODE_SCALE_F32)
-            value[i] = ((const float *)scales)[at];
-        else
-            code[i] = ((const uint8_t *)scales)[at];
+    if (kind != CODE_SCALE_F32)
+        code_scale_bytes(tiles, scales, strip, tile, n, code);
+    struct place place = place_of(tiles, strip, tile);
+    for (int64_t i = 0; kind == CODE_SCALE_F32 && i < n; i++) {
+        value[i] = ((const float *)scales)[place.at];
+        go_on(tiles, &place);
     }
     for (int64_t i = 0; kind == CODE_SCALE_E8M0 && i < n; i++)
         value[i] = roped_e8m0_to_float(code[i]);
@@ -53,17 +96,6 @@ static float number_of(const struct code_rule *rule, int32_t largest)
         scale = roped_bits_float((roped_float_bits(scale) + 0x7FFFFFu) &
                                  0x7F800000u);
     return scale;
-}
-
-static uint8_t e8m0_of(const struct code_rule *rule, int32_t largest)
-{
-    if (largest >= 0x7F800000)
-        return largest > 0x7F800000 || rule->infinity == INFINITY_IS_NAN ? 0xFF
-                                                                         : 0xFE;
-    const uint32_t exponent = ((uint32_t)largest + rule->round_bits) >> 23;
-    const int32_t code = (int32_t)exponent -
-                         (int32_t)(roped_float_bits(rule->largest) >> 23) + 127;
-    return (uint8_t)(code < 0 ? 0 : code);
 }
 
 /* Of groups of which all values become 0 the scale is 0, and they are divided
@@ -90,37 +122,26 @@ static void store_scales(const struct code_scales *to, const void *scale,
 {
     const struct code_tiles *tiles = to->tiles;
     const size_t bytes = (size_t)tiles->scale_bytes;
-    int64_t strip = to->strip, tile = to->first;
-    if (!tiles->is_swizzled && tiles->scale_tile == 1 &&
-        tiles->scale_row == tiles->n_tiles) {
-        memcpy(cpu_at(to->data, code_scale_at(tiles, strip, tile), bytes),
-               scale, (size_t)n * bytes);
+    struct place place = place_of(tiles, to->strip, to->first);
+    if (is_in_order(tiles)) {
+        memcpy(cpu_at(to->data, place.at, bytes), scale, (size_t)n * bytes);
         return;
     }
-    for (int64_t i = 0; i < n; i++) {
-        const int64_t at = code_scale_at(tiles, strip, tile);
+    for (int64_t i = 0; i < n; i++, go_on(tiles, &place))
         if (bytes == 1)
-            ((uint8_t *)to->data)[at] = ((const uint8_t *)scale)[i];
+            ((uint8_t *)to->data)[place.at] = ((const uint8_t *)scale)[i];
         else
-            ((float *)to->data)[at] = ((const float *)scale)[i];
-        if (++tile == tiles->n_tiles) {
-            tile = 0;
-            strip++;
-        }
-    }
+            ((float *)to->data)[place.at] = ((const float *)scale)[i];
 }
 
 void code_scales_store(const struct cpu_rows *rows,
                        const struct code_rule *rule, const int32_t *largest,
-                       int64_t n, const struct code_scales *to, float *divisor)
+                       int64_t n, const struct code_scales *to, float *divisor,
+                       uint8_t *code)
 {
-    uint8_t code[CPU_MOST_TILES];
     switch (rule->scale) {
     case CODE_SCALE_E8M0:
-        for (int64_t i = 0; i < n; i++) {
-            code[i] = e8m0_of(rule, largest[i]);
-            divisor[i] = roped_e8m0_to_float(code[i]);
-        }
+        rows->quantize->powers(rule, largest, n, code, divisor);
         store_scales(to, code, n);
         break;
     case CODE_SCALE_E4M3:

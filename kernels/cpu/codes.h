@@ -11,13 +11,17 @@
 
 enum { CPU_MOST_TILES = CPU_BLOCK / 16 }; /* of a block */
 
-/* Where the scale of a tile is, and what those of n tiles of a strip are as
- * numbers, at most CPU_MOST_TILES. */
+/* Where the scale of a tile is, and what those of n tiles are as numbers, at
+ * most CPU_MOST_TILES; those of the rows below come behind a row's last. */
 int64_t code_scale_at(const struct code_tiles *tiles, int64_t strip,
                       int64_t tile);
 void code_scale_values(const struct cpu_rows *rows, enum code_scale kind,
                        const struct code_tiles *tiles, const void *scales,
                        int64_t strip, int64_t tile, int64_t n, float *value);
+
+/* The same of scales that are bytes, as they are. */
+void code_scale_bytes(const struct code_tiles *tiles, const void *scales,
+                      int64_t strip, int64_t tile, int64_t n, uint8_t *code);
 
 /* Does NaN count for a scale? */
 bool code_counts_nan(const struct code_rule *rule);
@@ -31,10 +35,12 @@ struct code_scales {
 };
 
 /* Writes the scales of n tiles, at most CPU_MOST_TILES, whose values are up to
- * magnitudes of these bits, and says by what they are divided. */
+ * magnitudes of these bits, and says by what they are divided, and what those
+ * are that have a byte. */
 void code_scales_store(const struct cpu_rows *rows,
                        const struct code_rule *rule, const int32_t *largest,
-                       int64_t n, const struct code_scales *to, float *divisor);
+                       int64_t n, const struct code_scales *to, float *divisor,
+                       uint8_t *code);
 
 /* Where values come from: elements [first, first + n) of a row, at most
  * CPU_BLOCK, into room for n rounded up to CPU_LANES. */

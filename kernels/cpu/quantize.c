@@ -7,6 +7,7 @@
 #include "cpu/codes.h"
 
 #include <stdatomic.h>
+#include <string.h>
 
 /* Tiles beside each other that are worked on at once: all that rows of a strip
  * have, as a rule, which are read from memory in their order then. */
@@ -22,6 +23,7 @@ struct quantize_loop {
     float divisor; /* of every element, where has_divisor */
     bool has_divisor;
     bool has_table;   /* codes by encode_bf16 */
+    bool has_groups;  /* by encode_powers and encode_nvfp4 */
     int64_t n_beside; /* rows that are worked on as one: see rows_beside */
     _Atomic int32_t largest; /* of the tensor */
 };
@@ -84,7 +86,9 @@ static void store_scales(const struct quantize_loop *loop, const int32_t *most,
 {
     const struct code_scales to = {&loop->plan->tiles, loop->scales, strip,
                                    tile};
-    code_scales_store(loop->rows, &loop->plan->rule, most, n, &to, divisor);
+    uint8_t code[CPU_MOST_TILES];
+    code_scales_store(loop->rows, &loop->plan->rule, most, n, &to, divisor,
+                      code);
 }
 
 /* The next columns, as many as there are. */
@@ -206,15 +210,63 @@ static void quantize_strips_by_table(const struct quantize_loop *loop,
     }
 }
 
+/* n columns of a row from column first on, and of those that lie behind it. */
+static void quantize_groups(const struct quantize_loop *loop, int64_t row,
+                            int64_t first, int64_t n,
+                            struct cpu_nibble_words *table)
+{
+    const struct code_tiles *tiles = &loop->plan->tiles;
+    const struct cpu_quantize_rows *rows = loop->rows->quantize;
+    const struct code_rule *rule = &loop->plan->rule;
+    const uint16_t *x = row_of_bf16(loop, row) + first;
+    const enum code_element element = loop->codes.element;
+    const int64_t stride =
+        cpu_stride(loop->y, code_bytes(element, tiles->width));
+    void *y =
+        cpu_at(loop->y->data, row * stride + code_bytes(element, first), 1);
+    const struct code_scales to = {tiles, loop->scales,
+                                   row + first / tiles->width,
+                                   first % tiles->width / tiles->tile_width};
+    int32_t most[CPU_MOST_TILES];
+    float divisor[CPU_MOST_TILES];
+    uint8_t scale[CPU_MOST_TILES];
+    rows->largest_groups(x, n, tiles->tile_width, code_counts_nan(rule), most);
+    code_scales_store(loop->rows, rule, most, n / tiles->tile_width, &to,
+                      divisor, scale);
+    if (rule->scale == CODE_SCALE_E8M0)
+        rows->encode_powers(&loop->codes, y, x, n, divisor);
+    else
+        rows->encode_nvfp4(&loop->codes, y, x, n, scale, table);
+}
+
+/* Rows that lie one behind the other are one. */
+static void quantize_rows_of_groups(const struct quantize_loop *loop,
+                                    int64_t begin, int64_t end)
+{
+    const int64_t width = loop->plan->tiles.width;
+    const int64_t bytes = code_bytes(loop->codes.element, width);
+    const bool is_one = cpu_stride(loop->source->bf16, width) == width &&
+                        cpu_stride(loop->y, bytes) == bytes;
+    const int64_t n_rows = is_one ? end - begin : 1, n = width * n_rows;
+    struct cpu_nibble_words table;
+    memset(table.is_known, 0, sizeof table.is_known);
+    for (int64_t row = begin; row < end; row += n_rows)
+        for (int64_t i = 0; i < n; i += CPU_BLOCK)
+            quantize_groups(loop, row, i, cpu_smaller(n - i, CPU_BLOCK),
+                            &table);
+}
+
 static void quantize_strips(void *context, int64_t begin, int64_t end)
 {
     const struct quantize_loop *loop = context;
     const struct code_tiles *tiles = &loop->plan->tiles;
     _Alignas(64) float x[CPU_BLOCK];
-    if (loop->has_table) {
+    if (loop->has_groups)
+        quantize_rows_of_groups(loop, begin, end);
+    if (loop->has_table)
         quantize_strips_by_table(loop, begin, end);
+    if (loop->has_groups || loop->has_table)
         return;
-    }
     for (int64_t strip = begin; strip < end; strip += loop->n_beside) {
         const int64_t row = strip * tiles->tile_rows;
         const int64_t n_rows =
@@ -297,6 +349,18 @@ static bool has_table(const struct quantize_loop *loop)
            tiles->width >= NARROWEST;
 }
 
+/* Words of a scale take as long as a dozen of its groups. */
+static bool has_groups(const struct quantize_loop *loop)
+{
+    enum { FEWEST = 3072 };
+    const struct code_tiles *tiles = &loop->plan->tiles;
+    const int32_t scale = loop->plan->rule.scale;
+    return loop->source->bf16 && loop->rows->quantize->largest_groups &&
+           (scale == CODE_SCALE_E8M0 ||
+            (scale == CODE_SCALE_E4M3 &&
+             tiles->n_rows * tiles->width >= FEWEST));
+}
+
 static struct quantize_loop loop_of(const struct cpu_rows *rows,
                                     const struct code_target *to,
                                     const struct code_source *source)
@@ -315,6 +379,7 @@ static struct quantize_loop loop_of(const struct cpu_rows *rows,
         .has_divisor = !to->plan->dynamic};
     loop.n_beside = rows_beside(&loop);
     loop.has_table = has_table(&loop);
+    loop.has_groups = has_groups(&loop);
     return loop;
 }
 

@@ -9,7 +9,7 @@
 #include <math.h>
 
 #if defined(HAS_BYTE_TABLES)
-#include "cpu/fp8_table.h"
+#include "cpu/group_words.h"
 #endif
 
 /* ----------------------------------------------------------------- largest */
@@ -21,8 +21,7 @@ INLINE vint larger(bool all, vfloat x, vint most)
     const vint bits = (vint)x & 0x7FFFFFFF;
     if (!all)
         return (vint)larger_magnitude(x, (vfloat)most);
-    const vint is_larger = (vint)(bits > most);
-    return (bits & is_larger) | (most & ~is_larger);
+    return larger_integers(bits, most);
 }
 
 INLINE vint larger_of(bool all, const float *x, int64_t n, vint most)
@@ -327,6 +326,82 @@ static void encode_bf16(const struct cpu_codes *how, void *to, const void *x,
 }
 #endif
 
+/* ------------------------------------------------------------------ groups */
+
+static void powers(const struct code_rule *rule, const int32_t *largest,
+                   int64_t n, uint8_t *code, float *divisor)
+{
+    enum { INFINITE = 0x7F800000, EXPONENT_0 = 127 };
+    const uint32_t round_bits = rule->round_bits;
+    const int32_t less =
+        (int32_t)(roped_float_bits(rule->largest) >> 23) - EXPONENT_0;
+    const int32_t of_infinity = rule->infinity == INFINITY_IS_NAN ? 0xFF : 0xFE;
+    for (int64_t i = 0; i < n; i++) {
+        const int32_t a = largest[i];
+        int32_t e = (int32_t)(((uint32_t)a + round_bits) >> 23) - less;
+        e = e < 0 ? 0 : e;
+        e = a == INFINITE ? of_infinity : e;
+        e = a > INFINITE ? 0xFF : e;
+        const uint32_t bits = (uint32_t)e << 23;
+        divisor[i] =
+            roped_bits_float(bits | (e == 0 || e == 0xFF ? 0x400000u : 0));
+        code[i] = (uint8_t)e;
+    }
+}
+
+#if defined(HAS_BYTE_TABLES)
+static void largest_groups(const void *x, int64_t n, int64_t group,
+                           bool counts_nan, int32_t *most)
+{
+    if (group == NV_GROUP)
+        largest_of_groups(NV_GROUP, false, x, n, most);
+    else if (counts_nan)
+        largest_of_groups(MX_GROUP, true, x, n, most);
+    else
+        largest_of_groups(MX_GROUP, false, x, n, most);
+}
+
+static void encode_powers(const struct cpu_codes *how, void *to, const void *x,
+                          int64_t n, const float *divisor)
+{
+    const bool is_streamed = how->is_streamed && is_aligned(ROPED_U8, to, 0);
+    if (how->element == CODE_E2M1 && is_streamed)
+        encode_mxfp4(true, to, x, n, divisor);
+    else if (how->element == CODE_E2M1)
+        encode_mxfp4(false, to, x, n, divisor);
+    else if (is_streamed)
+        encode_mxfp8(true, to, x, n, divisor);
+    else
+        encode_mxfp8(false, to, x, n, divisor);
+}
+
+static void encode_nibbles(const struct cpu_codes *how, void *to, const void *x,
+                           int64_t n, const uint8_t *scale,
+                           struct cpu_nibble_words *table)
+{
+    know_scales(how->factor, n / NV_GROUP, scale, table);
+    if (how->is_streamed && is_aligned(ROPED_U8, to, 0))
+        encode_nvfp4(true, to, x, n, scale, table);
+    else
+        encode_nvfp4(false, to, x, n, scale, table);
+}
+
+static void expand_nibbles(void *to, const void *from, int64_t n, int64_t group,
+                           const uint8_t *scale, bool is_streamed,
+                           const struct cpu_nibble_values *table)
+{
+    const bool streams = is_streamed && is_aligned(ROPED_U8, to, 0);
+    if (group == NV_GROUP && streams)
+        expand_nibble_row(NV_GROUP, true, to, from, n, scale, table);
+    else if (group == NV_GROUP)
+        expand_nibble_row(NV_GROUP, false, to, from, n, scale, table);
+    else if (streams)
+        expand_nibble_row(MX_GROUP, true, to, from, n, scale, table);
+    else
+        expand_nibble_row(MX_GROUP, false, to, from, n, scale, table);
+}
+#endif
+
 /* ------------------------------------------------------------------ values */
 
 typedef uint8_t bytes __attribute__((vector_size(BLOCK)));
@@ -371,7 +446,7 @@ INLINE block values_of(enum code_element element, const uint8_t *code)
 struct expanding {
     void *to;
     const uint8_t *code;
-    int64_t n;
+    int64_t n, tile;
     bool has_one_scale;
     float scale[STEPS];
 };
@@ -393,12 +468,99 @@ INLINE void expand_block(enum code_element element, enum roped_dtype type,
 }
 
 #if defined(HAS_BYTE_TABLES)
+/* As floats. */
+INLINE void expand_part(enum code_element element, enum roped_dtype type,
+                        const struct expanding *of, int64_t i, int64_t n,
+                        bool is_streamed)
+{
+    for (; n >= BLOCK; n -= BLOCK, i += BLOCK)
+        expand_block(element, type, of, i, BLOCK, is_streamed);
+}
+
+/* The bfloat16 of all codes of e4m3 times a scale. */
+INLINE void bf16_of_e4m3(float scale, raw16 *value)
+{
+    static const uint8_t code[128] = {
+#define EIGHT(i) i, i + 1, i + 2, i + 3, i + 4, i + 5, i + 6, i + 7
+        EIGHT(0),  EIGHT(8),   EIGHT(16),  EIGHT(24), EIGHT(32), EIGHT(40),
+        EIGHT(48), EIGHT(56),  EIGHT(64),  EIGHT(72), EIGHT(80), EIGHT(88),
+        EIGHT(96), EIGHT(104), EIGHT(112), EIGHT(120)};
+    for (int i = 0; i < 128 / BLOCK; i++)
+        value[i] = narrow16(
+            ROPED_BF16, HALVES,
+            times(values_of(CODE_E4M3, code + i * BLOCK), splat(scale)));
+}
+
+/* Groups of 32 of MXFP8, two at a time: bfloat16 by one table, and as many
+ * binades further as the scale says, where they stay normal numbers. */
+INLINE int64_t expand_powers(const struct expanding *of, bool is_streamed)
+{
+    raw16 value[128 / BLOCK];
+    int64_t i = 0;
+    bf16_of_e4m3(1, value);
+    const struct value_table table = value_table_of(value);
+    for (; i + TABLE_STEP <= of->n; i += TABLE_STEP) {
+        const uint8_t *code = of->code + i;
+        const uint32_t word[2] = {
+            roped_float_bits(of->scale[i / STEP]) >> 16,
+            roped_float_bits(of->scale[(i + BLOCK) / STEP]) >> 16};
+        prefetch(code + AHEAD);
+        if (UNLIKELY(!shifts_e4m3(word[0]) || !shifts_e4m3(word[1]))) {
+            expand_part(CODE_E4M3, ROPED_BF16, of, i, TABLE_STEP, is_streamed);
+            continue;
+        }
+        look_up_values(&table, code, value);
+        shift_values(_mm512_loadu_si512(code), word, value);
+        for (int j = 0; j < 2; j++)
+            store_raw16(place(ROPED_BF16, of->to, i + j * BLOCK), value[j],
+                        BLOCK, is_streamed);
+    }
+    return i;
+}
+
+/* Tiles of whole steps, of which each has a table. */
+INLINE int64_t expand_tiles(const struct expanding *of, bool is_streamed)
+{
+    raw16 value[128 / BLOCK];
+    int64_t i = 0;
+    bf16_of_e4m3(1, value);
+    const __m512i nan = value[3];
+    while (i + TABLE_STEP <= of->n) {
+        const int64_t left = (of->n - i) / TABLE_STEP * TABLE_STEP;
+        const int64_t end = i + (left < of->tile ? left : of->tile);
+        const float scale = of->scale[i / STEP];
+        if (UNLIKELY(!scales_e4m3(scale))) {
+            expand_part(CODE_E4M3, ROPED_BF16, of, i, end - i, is_streamed);
+            i = end;
+            continue;
+        }
+        spread_values(narrow16(ROPED_BF16, HALVES, first_values(scale)), nan,
+                      value);
+        const struct value_table table = value_table_of(value);
+        for (; i < end; i += TABLE_STEP) {
+            prefetch(of->code + AHEAD + i);
+            look_up_values(&table, of->code + i, value);
+            for (int j = 0; j < 2; j++)
+                store_raw16(place(ROPED_BF16, of->to, i + j * BLOCK), value[j],
+                            BLOCK, is_streamed);
+        }
+    }
+    return i;
+}
+
 /* The first elements, as many as tables can tell, which take as long as some
  * hundred codes. With other scales NaN has a sign of its own. */
 INLINE int64_t expand_by_table(enum code_element element, enum roped_dtype type,
                                const struct expanding *of, bool is_streamed)
 {
     enum { FEWEST = 512, N_CODES = 128 };
+    if (element == CODE_E4M3 && type == ROPED_BF16 && of->n >= FEWEST &&
+        !of->has_one_scale && of->tile % TABLE_STEP == 0)
+        return expand_tiles(of, is_streamed);
+    if (element == CODE_E4M3 && type == ROPED_BF16 && of->n >= FEWEST &&
+        !of->has_one_scale && of->tile == MX_GROUP &&
+        are_powers(of->scale, of->n / STEP))
+        return expand_powers(of, is_streamed);
     const float scale = of->scale[0];
     raw16 value[N_CODES / BLOCK];
     uint8_t code[N_CODES];
@@ -459,6 +621,7 @@ static void expand(const struct cpu_expansion *how, void *to, const void *from,
     of.to = to;
     of.code = from;
     of.n = n;
+    of.tile = tile;
     of.has_one_scale = tile >= n;
     spread_tiles(of.scale, scale, n, tile);
     switch (how->element) {
@@ -484,6 +647,12 @@ const struct cpu_quantize_rows ISA(cpu_quantize_rows) = {
     .encode = encode,
 #if defined(HAS_BYTE_TABLES)
     .encode_bf16 = encode_bf16,
+    .largest_groups = largest_groups,
+    .encode_powers = encode_powers,
+    .encode_nvfp4 = encode_nibbles,
+    .first_unknown = first_unknown,
+    .expand_nibbles = expand_nibbles,
 #endif
+    .powers = powers,
     .expand = expand,
 };

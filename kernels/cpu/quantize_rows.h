@@ -6,7 +6,7 @@
 #define ROPED_CPU_QUANTIZE_ROWS_H
 
 #include "cpu/rows.h"
-#include "ops/codes.h"
+#include "ops/quantize.h"
 
 /* What codes are made of values that were divided by those of their tiles. */
 struct cpu_codes {
@@ -32,6 +32,19 @@ struct cpu_fp8_table {
     float divisor;     /* 0: there is no table yet */
 };
 
+/* For each scale of NVFP4 the least words of bfloat16 of the codes 1 to 7, and
+ * one more; group_words.h. */
+struct cpu_nibble_words {
+    bool is_known[256];
+    uint16_t least[128][8];
+};
+
+/* For each scale the values of the sixteen e2m1 codes, of F16 or BF16. */
+struct cpu_nibble_values {
+    bool is_known[256];
+    uint16_t value[256][16];
+};
+
 struct cpu_quantize_rows {
     /* most[i / tile] becomes the bits of the largest magnitude, if that is
      * more: of numbers, or of all, where NaN is beyond Inf. tile: 16 or whole
@@ -51,6 +64,37 @@ struct cpu_quantize_rows {
     void (*encode_bf16)(const struct cpu_codes *how, void *to, const void *x,
                         int64_t n, int64_t tile, const float *divisor,
                         struct cpu_fp8_table *table);
+    /* Scales of E8M0, by the largest magnitudes, and by what is divided. */
+    void (*powers)(const struct code_rule *rule, const int32_t *largest,
+                   int64_t n, uint8_t *code, float *divisor);
+
+    /*
+     * Groups of 32 and 16 bfloat16, at most CPU_BLOCK of them. NULL as
+     * encode_bf16, all of these.
+     *
+     * most[i / group] becomes the bits of the largest magnitude, as largest
+     * has it. n: whole groups.
+     */
+    void (*largest_groups)(const void *x, int64_t n, int64_t group,
+                           bool counts_nan, int32_t *most);
+    /* As encode, MXFP8 and MXFP4: divisors are powers of two, or NaN where
+     * values are, 2^127 where one is Inf, and else quotients of MXFP4 are at
+     * most 16. */
+    void (*encode_powers)(const struct cpu_codes *how, void *to, const void *x,
+                          int64_t n, const float *divisor);
+    /* As encode, NVFP4, by the scales themselves, which are not NaN. What the
+     * table does not know yet is added. */
+    void (*encode_nvfp4)(const struct cpu_codes *how, void *to, const void *x,
+                         int64_t n, const uint8_t *scale,
+                         struct cpu_nibble_words *table);
+    /* Which of n scales, at most CPU_BLOCK / 16, is not known first; or n. */
+    int64_t (*first_unknown)(const bool is_known[256], const uint8_t *scale,
+                             int64_t n);
+    /* As expand, e2m1 in F16 or BF16: all that these scales have is known. */
+    void (*expand_nibbles)(void *to, const void *from, int64_t n, int64_t group,
+                           const uint8_t *scale, bool is_streamed,
+                           const struct cpu_nibble_values *table);
+
     /* The values of n codes times scale[i / tile], in F32, F16 or BF16; of
      * e2m1 n is even. */
     void (*expand)(const struct cpu_expansion *how, void *to, const void *from,

@@ -7,6 +7,7 @@
  *     vfloat, block                 LANES floats; two of them, lo and hi
  *     larger_magnitude              |x|, or magnitude where that is larger or x
  *                                   is NaN
+ *     larger_integers               lane by lane
  *     largest_lane                  of lanes that are not NaN
  *     largest_lanes4                the same of four vectors, none of them NaN
  *     quotient_codes                FP8 codes, m mantissa bits, of n blocks in
@@ -22,6 +23,7 @@
  *     negative_magnitude            -|x|
  *     HAS_POWERS                    is a table of 32 powers one instruction?
  *     power_of_part                 2^(k / 32) of the last five bits of k, then
+ *     look_up                       of a table of 32 floats, by the same bits
  *     scaled                        x * 2^k, k a whole number from -250 to 250;
  *                                   with HAS_POWERS what is below any k
  *     reciprocal                    1 / x of a positive normal number, to

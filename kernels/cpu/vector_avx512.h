@@ -114,6 +114,12 @@ INLINE vfloat power_of_part(vint k)
     return _mm512_permutex2var_ps(first, (__m512i)k, last);
 }
 
+INLINE vfloat look_up(const float table[32], vint k)
+{
+    return _mm512_permutex2var_ps(_mm512_load_ps(table), (__m512i)k,
+                                  _mm512_load_ps(table + LANES));
+}
+
 INLINE vint nearest_integers(vfloat x)
 {
     return (vint)_mm512_cvtps_epi32(x);
@@ -133,6 +139,11 @@ INLINE vfloat larger_magnitude(vfloat x, vfloat magnitude)
 {
     enum { LARGER_MAGNITUDE = 0xB };
     return _mm512_range_ps(x, magnitude, LARGER_MAGNITUDE);
+}
+
+INLINE vint larger_integers(vint a, vint b)
+{
+    return (vint)_mm512_max_epi32((__m512i)a, (__m512i)b);
 }
 
 INLINE float largest_lane(vfloat x)

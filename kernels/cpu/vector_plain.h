@@ -75,6 +75,17 @@ INLINE vfloat power_of_part(vint k)
     return (vfloat)k;
 }
 
+INLINE vint larger_integers(vint a, vint b)
+{
+    const vint is_larger = (vint)(a > b);
+    return (a & is_larger) | (b & ~is_larger);
+}
+
+INLINE vfloat look_up(const float table[32], vint k)
+{
+    return power_of_part(k) * splat(table[0]);
+}
+
 typedef uint8_t lane_bytes __attribute__((vector_size(LANES)));
 
 INLINE raw8 low_bytes(vint lo, vint hi)

@@ -8,7 +8,9 @@
 
 #include <roped/numeric.h>
 
+#include <float.h>
 #include <math.h>
+#include <string.h>
 
 static const struct cpu_rows *rows; /* under test */
 
@@ -158,6 +160,234 @@ TEST(nibbles_are_those_of_quotients)
     }
 }
 
+/* ------------------------------------------------------------------ groups */
+
+/* Codes of e2m1 are two a byte. */
+static uint8_t nth_code(enum code_element element, int64_t i)
+{
+    if (element != CODE_E2M1)
+        return code[i];
+    return i % 2 ? code[i / 2] >> 4 : code[i / 2] & 0xF;
+}
+
+static uint8_t code_of_float(enum code_element element, float q)
+{
+    return element == CODE_E2M1 ? roped_float_to_e2m1(q)
+                                : roped_float_to_e4m3(q);
+}
+
+/* No group of such a value has such a scale: that of Inf is 2^127, that of NaN
+ * is NaN. */
+static bool is_beyond(enum code_element element, float q, float divisor)
+{
+    const float most = element == CODE_E2M1 ? 16 : FLT_MAX;
+    return (isnan(q) && !isnan(divisor)) ||
+           (fabsf(q) > most && divisor < 0x1p127f);
+}
+
+/* n words from one on, by a power of two; what lies behind stays. */
+static void check_powers(enum code_element element, int64_t first, int64_t n,
+                         uint8_t scale, bool is_streamed)
+{
+    const struct cpu_codes how = {element, 1, 0, is_streamed};
+    const float by = roped_e8m0_to_float(scale);
+    float divisor[CPU_BLOCK / 32];
+    for (int i = 0; i < CPU_BLOCK / 32; i++)
+        divisor[i] = by;
+    memset(code, 0x55, CPU_BLOCK + 64);
+    rows->quantize->encode_powers(&how, code, word + first, n, divisor);
+    rows->fence();
+    for (int64_t i = 0; i < n; i++) {
+        const uint16_t x = word[first + i];
+        const float q = roped_bf16_to_float(x) / by;
+        const uint8_t expected = code_of_float(element, q);
+        if (is_beyond(element, q, by))
+            continue;
+        if (nth_code(element, i) != expected) {
+            CHECK_FAIL("%s: %#x / %a is %#x, expected %#x", rows->name, x,
+                       (double)by, nth_code(element, i), expected);
+            return;
+        }
+    }
+    for (int i = 0; i < 64; i++)
+        CHECK_INT(code[code_bytes(element, n) + i], 0x55);
+}
+
+/* Of all words by the scales at the edges, of some by each. */
+static bool is_edge(int scale)
+{
+    return scale < 20 || scale > 250 || scale % 32 == 31;
+}
+
+TEST(codes_of_words_less_an_exponent_are_those_of_quotients)
+{
+    if (!rows->quantize->encode_powers)
+        return;
+    for (int i = 0; i < N_WORDS; i++)
+        word[i] = (uint16_t)i;
+    for (int scale = 0; scale < 256; scale++)
+        for (int64_t i = is_edge(scale) ? 0 : scale % 8 * CPU_BLOCK;
+             i < N_WORDS; i += is_edge(scale) ? CPU_BLOCK : 8 * CPU_BLOCK) {
+            check_powers(CODE_E4M3, i, CPU_BLOCK, (uint8_t)scale, scale & 1);
+            check_powers(CODE_E2M1, i, CPU_BLOCK, (uint8_t)scale, scale & 1);
+        }
+}
+
+TEST(groups_of_any_number_have_scales_of_their_own)
+{
+    enum { GROUP = 32, MOST = 20 };
+    const struct cpu_codes how[] = {{.element = CODE_E4M3, .factor = 1},
+                                    {.element = CODE_E2M1, .factor = 1}};
+    if (!rows->quantize->encode_powers)
+        return;
+    for (int n = 1; n <= MOST; n++) {
+        float divisor[MOST];
+        for (int i = 0; i < n; i++)
+            divisor[i] = roped_e8m0_to_float((uint8_t)(random_word() >> 24));
+        for (int i = 0; i < n * GROUP; i++)
+            word[i] = (uint16_t)(random_word() >> 16);
+        for (int k = 0; k < 2; k++) {
+            const int64_t bytes = code_bytes(how[k].element, n * GROUP);
+            memset(code, 0x55, sizeof code);
+            rows->quantize->encode_powers(&how[k], code, word, n * GROUP,
+                                          divisor);
+            for (int i = 0; i < n * GROUP; i++) {
+                const float d = divisor[i / GROUP];
+                const float q = roped_bf16_to_float(word[i]) / d;
+                if (!is_beyond(how[k].element, q, d))
+                    CHECK_INT(nth_code(how[k].element, i),
+                              code_of_float(how[k].element, q));
+            }
+            CHECK_INT(code[bytes], 0x55);
+        }
+    }
+}
+
+/* n words by the scales from one on, one for each group. */
+static void check_nibbles(float factor, int64_t first, int64_t n, int scale,
+                          bool is_streamed, struct cpu_nibble_words *table)
+{
+    enum { GROUP = 16, N_SCALES = 127 };
+    const struct cpu_codes how = {CODE_E2M1, factor, 0, is_streamed};
+    uint8_t scales[CPU_BLOCK / GROUP];
+    for (int i = 0; i < CPU_BLOCK / GROUP; i++)
+        scales[i] = (uint8_t)((scale + i) % N_SCALES);
+    memset(code, 0x55, CPU_BLOCK);
+    rows->quantize->encode_nvfp4(&how, code, word + first, n, scales, table);
+    rows->fence();
+    for (int64_t i = 0; i < n; i++) {
+        const float d = roped_e4m3_to_float(scales[i / GROUP]);
+        const uint16_t x = word[first + i];
+        const float product = roped_bf16_to_float(x) * factor;
+        const uint8_t expected =
+            roped_float_to_e2m1(product / (d == 0 ? INFINITY : d));
+        /* no such group has 0 for a scale */
+        if (d == 0 && !(fabsf(product) < 1) && product == product)
+            continue;
+        if (nth_code(CODE_E2M1, i) != expected) {
+            CHECK_FAIL("%s: %#x * %a / %a is %#x, expected %#x", rows->name, x,
+                       (double)factor, (double)d, nth_code(CODE_E2M1, i),
+                       expected);
+            return;
+        }
+    }
+    CHECK_INT(code[n / 2], 0x55);
+}
+
+TEST(codes_by_the_words_of_a_scale_are_those_of_quotients)
+{
+    static struct cpu_nibble_words table;
+    const float factors[] = {1,         0.37f,     448,       6 * 448 / 3.9f,
+                             0x1p-126f, 0x1p-149f, 0x1p-30f,  0x1.8p127f,
+                             0x1p100f,  3e-20f,    1.000001f, 12345.678f};
+    if (!rows->quantize->encode_nvfp4)
+        return;
+    for (int i = 0; i < N_WORDS; i++)
+        word[i] = (uint16_t)i;
+    for (int i = 0; i < 12; i++) {
+        memset(&table, 0, sizeof table);
+        for (int64_t j = 0; j < N_WORDS; j += CPU_BLOCK)
+            for (int scale = i; scale < 127; scale += 8)
+                check_nibbles(factors[i], j, CPU_BLOCK, scale, scale & 1,
+                              &table);
+    }
+    memset(&table, 0, sizeof table);
+    for (int64_t n = 16; n < 300; n += 16)
+        check_nibbles(1.7f, 0x3E00, n, (int)n, false, &table);
+}
+
+/* Each scale has sixteen values of its own. */
+TEST(nibbles_have_the_values_of_their_scales)
+{
+    enum { GUARD = 64, UNWRITTEN = 0x5555 };
+    static struct cpu_nibble_values table;
+    static _Alignas(64) uint16_t value[CPU_BLOCK + GUARD];
+    uint8_t scale[CPU_BLOCK / 16];
+    if (!rows->quantize->expand_nibbles)
+        return;
+    for (int i = 0; i < 256 * 16; i++)
+        table.value[i / 16][i % 16] = (uint16_t)i;
+    for (int64_t n = 16; n <= CPU_BLOCK; n += 16)
+        for (int64_t group = 16; group <= 32 && n % group == 0; group *= 2) {
+            for (int i = 0; i < CPU_BLOCK / 16; i++)
+                scale[i] = (uint8_t)(random_word() >> 24);
+            for (int i = 0; i < CPU_BLOCK / 2; i++)
+                code[i] = (uint8_t)(random_word() >> 24);
+            for (int i = 0; i < CPU_BLOCK + GUARD; i++)
+                value[i] = UNWRITTEN;
+            rows->quantize->expand_nibbles(value, code, n, group, scale, n & 32,
+                                           &table);
+            rows->fence();
+            for (int64_t i = 0; i < n; i++)
+                CHECK_INT(value[i],
+                          scale[i / group] * 16 + nth_code(CODE_E2M1, i));
+            for (int64_t i = n; i < n + GUARD; i++)
+                CHECK_INT(value[i], UNWRITTEN);
+        }
+}
+
+TEST(unknown_scales_are_found)
+{
+    bool is_known[256] = {false};
+    uint8_t scale[CPU_BLOCK / 16];
+    if (!rows->quantize->first_unknown)
+        return;
+    for (int i = 0; i < CPU_BLOCK / 16; i++)
+        scale[i] = (uint8_t)(random_word() >> 24);
+    for (int64_t n = 0; n <= CPU_BLOCK / 16; n++) {
+        CHECK_INT(rows->quantize->first_unknown(is_known, scale, n),
+                  n && is_known[scale[n - 1]] ? n
+                  : n                         ? n - 1
+                                              : 0);
+        if (n)
+            is_known[scale[n - 1]] = true;
+    }
+}
+
+TEST(largest_magnitudes_of_groups_are_those_of_numbers_or_of_all)
+{
+    static int32_t most[CPU_BLOCK / 16 + 1];
+    if (!rows->quantize->largest_groups)
+        return;
+    for (int64_t n = 32; n <= CPU_BLOCK; n += 32) {
+        for (int64_t i = 0; i < n; i++)
+            word[i] = (uint16_t)(random_word() >> (16 + n / 32 % 3));
+        for (int k = 0; k < 2; k++) { /* NVFP4, MX */
+            const int64_t group = k ? 32 : 16;
+            most[n / group] = 5;
+            rows->quantize->largest_groups(word, n, group, k, most);
+            for (int64_t i = 0; i < n / group; i++) {
+                int32_t expected = largest_of(word + i * group, group);
+                for (int64_t j = i * group; k && j < (i + 1) * group; j++)
+                    if ((word[j] & 0x7FFF) << 16 > expected)
+                        expected = (word[j] & 0x7FFF) << 16;
+                CHECK_INT(most[i], expected);
+            }
+            CHECK_INT(most[n / group], 5);
+        }
+    }
+}
+
 /* By a table, where there is one scale, and without. */
 static void check_values(enum code_element element, enum roped_dtype type,
                          float scale, int64_t n)
@@ -195,6 +425,49 @@ TEST(values_do_not_depend_on_how_many_have_a_scale)
             check_values(CODE_E5M2, ROPED_BF16, scales[i], n);
             check_values(CODE_E5M2, ROPED_F16, scales[i], n);
         }
+}
+
+/* Those of MXFP8; or powers of two, rare ones, and others. */
+static float scale_of(int i, bool is_power)
+{
+    const float rare[] = {0,     -0.0f, INFINITY,  NAN,     0x1p-127f,
+                          -1.5f, 1e-7f, 0x1p-133f, 0x1p125f};
+    const float power = ldexpf(1, (int)(random_word() % 276) - 148);
+    if (is_power)
+        return roped_e8m0_to_float((uint8_t)(random_word() >> 24));
+    if (i % 4 == 0)
+        return rare[random_word() % 9];
+    if (i % 4 == 1)
+        return power;
+    return roped_bits_float(roped_float_bits(i % 4 == 2 ? power : 1) |
+                            (random_word() & 0x807FFFFF));
+}
+
+/* Tiles of 16 have no table. */
+TEST(values_by_the_scales_of_tiles_are_those_of_smaller_tiles)
+{
+    static _Alignas(64) uint16_t value[CPU_BLOCK], expected[CPU_BLOCK];
+    const struct cpu_expansion how = {CODE_E4M3, ROPED_BF16, false};
+    const int64_t tiles[] = {32, 64, 128};
+    for (int turn = 0; turn < 600; turn++) {
+        const int64_t tile = tiles[turn % 3], n = CPU_BLOCK - turn / 3 % 8 * 96;
+        float scale[CPU_BLOCK / 32], scales[CPU_BLOCK / 16];
+        for (int64_t i = 0; i * tile < CPU_BLOCK; i++)
+            scale[i] = scale_of((int)i + turn, turn % 2);
+        for (int64_t i = 0; i < CPU_BLOCK / 16; i++)
+            scales[i] = scale[i * 16 / tile];
+        for (int i = 0; i < CPU_BLOCK; i++)
+            code[i] = (uint8_t)(random_word() >> 24);
+        rows->quantize->expand(&how, value, code, n, tile, scale);
+        rows->quantize->expand(&how, expected, code, n, 16, scales);
+        for (int64_t i = 0; i < n; i++)
+            if (value[i] != expected[i]) {
+                CHECK_FAIL("%s: %#x times %a is %#x, expected %#x", rows->name,
+                           code[i], (double)scales[i / 16], value[i],
+                           expected[i]);
+                return;
+            }
+    }
 }
 
 int main(void)
