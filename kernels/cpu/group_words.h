@@ -355,8 +355,7 @@ INLINE void encode_mxfp4(bool is_streamed, uint8_t *to, const uint16_t *x,
     }
 }
 
-/* ----------------------------------------------------- scales that are known
- */
+/* ------------------------------------------------------------ known scales */
 
 /* A table is asked for 64 scales at a time. */
 static int64_t first_unknown(const bool is_known[256], const uint8_t *scale,

@@ -71,14 +71,20 @@ static enum roped_status launch_centred_rows(kernel_fn<norm_args> *kernel,
                  blocks_of(args.n_rows, rows), dim3(1, parts), shared, err, 0, parts > 1);
 }
 
-// Narrow rows of one input, by as many warps as find room at once: so many rows of each.
+// Narrow rows of one input, which warps take in turn: blocks that find room at once, and how often
+// they are filled, of rows of up to 128 vectors.
 template <typename C>
-static int64_t centred_turns(const struct norm_args &args, int64_t vectors, int64_t *places,
+static int64_t places_of_turns(const struct roped_queue *queue)
+{
+    return (64 << 10) / (128 * C::kRegisters) * (int64_t)queue->n_multiprocessors;
+}
+
+template <typename C>
+static int64_t centred_turns(const struct norm_args &args, int64_t vectors,
                              const struct roped_queue *queue)
 {
     const int64_t rows = 128 * C::kShares / centred_shares(vectors); // of a block at once
-    *places = (64 << 10) / (128 * C::kRegisters) * (int64_t)queue->n_multiprocessors;
-    return blocks_of(args.n_rows, rows) / *places;
+    return blocks_of(args.n_rows, rows) / places_of_turns<C>(queue);
 }
 
 // Of more than twelve turns a block takes four, of rows that lie beside each other, and leaves:
@@ -86,18 +92,21 @@ static int64_t centred_turns(const struct norm_args &args, int64_t vectors, int6
 // not fit L2.
 template <typename K, typename C>
 static enum roped_status launch_centred_turns(const struct norm_args &args, int64_t vectors,
-                                              struct roped_queue *queue, struct roped_error *err)
+                                              int64_t turns, struct roped_queue *queue,
+                                              struct roped_error *err)
 {
-    int64_t places;
     struct norm_args shared = args;
     shared.n_shares = centred_shares(vectors);
     shared.keeps = passes_l2(moved_bytes<K>(&args), queue);
-    shared.n_turns = centred_turns<C>(args, vectors, &places, queue) > 12 ? 4 : 0;
+    shared.n_turns = turns > 12 ? 4 : 0;
     const unsigned threads = (unsigned)(shared.n_shares / C::kShares), rows = 128 / threads;
-    const int64_t n = blocks_of(args.n_rows, rows);
-    return start(queue, centred_turns_kernel<K, C>, dim3(threads, rows),
-                 shared.n_turns ? blocks_of(n, shared.n_turns) : blocks_in_turn(n, places, 1),
-                 dim3(), shared, err);
+    int64_t blocks = blocks_of(args.n_rows, rows);
+    if (shared.n_turns)
+        blocks = blocks_of(blocks, shared.n_turns);
+    else
+        blocks = blocks_in_turn(blocks, places_of_turns<C>(queue), 1);
+    return start(queue, centred_turns_kernel<K, C>, dim3(threads, rows), blocks, dim3(), shared,
+                 err);
 }
 
 // Have multiprocessors no room for all rows, two vectors in each thread, in so many turns?
@@ -141,9 +150,9 @@ static enum roped_status launch_centred_held(const struct norm_args &args, int64
         return launch_centred_rows<K, any>(of_any, args, vectors, queue, err);
     if constexpr (kMayTurn) {
         using turning = turning_config<K, kIsNarrow ? kVectors : 4>;
-        int64_t places;
-        if (vectors <= 128 && centred_turns<turning>(args, vectors, &places, queue) >= 3)
-            return launch_centred_turns<K, turning>(args, vectors, queue, err);
+        const int64_t turns = vectors <= 128 ? centred_turns<turning>(args, vectors, queue) : 0;
+        if (turns >= 3)
+            return launch_centred_turns<K, turning>(args, vectors, turns, queue, err);
     }
     if constexpr (kMayPart && !kParts)
         if (centred_parts(args.n_rows, centred_shares(vectors), parted::kRegisters, queue) > 1)
