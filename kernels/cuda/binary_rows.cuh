@@ -95,8 +95,8 @@ __device__ __forceinline__ void finish_packet(const rows_args &args,
     for (int i = 0; i < kVec; i++) {
         float term;
         const bool is_low = i < mine.left;
-        both_terms<kKind>(kKind, g[i], args.has_values ? x[i] : args.one.x, is_low ? y : next_y,
-                          of_x[i], term);
+        both_terms<T, kKind>(kKind, g[i], args.has_values ? x[i] : args.one.x, is_low ? y : next_y,
+                             of_x[i], term);
         term = i < mine.n ? term : 0.0f;
         low += is_low ? term : 0.0f;
         high += is_low ? 0.0f : term;

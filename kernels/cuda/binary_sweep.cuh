@@ -106,21 +106,21 @@ __device__ __forceinline__ void load_end(const sweep_args &args, sweep_packets<T
 // The terms of step i, once its packets are there.
 template <typename T, int kKind, int kMode, int kSums>
 __device__ __forceinline__ void finish_step(const sweep_args &args, int i,
-                                            sweep_packets<T> &packets, const float (&y)[kSums],
+                                            sweep_packets<T> &packets,
+                                            const kept_elements<T, kKind, kSums> &y,
                                             float (&of_x)[kVecOf<T>], float (&of_y)[kVecOf<T>])
 {
     constexpr int kVec = kVecOf<T>;
     const sum_args &sum = args.sum;
     const bool x_is_one = kMode == kSweepCross || (kMode == kSweepBoth && args.x_is_one);
-    float g[kVec], x[kVec], one_x = sum.one.x;
-    unpack<T>(packets.g[i], g);
+    float x[kVec], one_x = sum.one.x;
     unpack<T>(packets.x[i], x);
     if (x_is_one && sum.has_values)
         one_x = element<T>::to_float(packets.one_x[i]);
 #pragma unroll
     for (int j = 0; j < kVec; j++)
-        both_terms<kKind>(sum.kind, g[j], x_is_one || !sum.has_values ? one_x : x[j],
-                          y[kSums == kVec ? j : 0], of_x[j], of_y[j]);
+        x[j] = x_is_one || !sum.has_values ? one_x : x[j];
+    packet_terms<T, kKind>(sum.kind, packets.g[i], packets.x[i], x_is_one, x, y, of_x, of_y);
 }
 
 // Stores elements low to high of the gradient of x.
@@ -179,7 +179,9 @@ __device__ __forceinline__ double sweep_row(const sweep_args &args, sum_walk wal
             advance<kMode != kSweepOne>(args.walk, walk);
         }
         const T of_row = static_cast<const T *>(args.sum.y)[kept]; // behind the others
-        const float y[1] = {args.sum.has_values ? element<T>::to_float(of_row) : args.sum.one.y};
+        kept_elements<T, kKind, 1> y;
+        y.y[0] = args.sum.has_values ? element<T>::to_float(of_row) : args.sum.one.y;
+        y.begin(args.sum.kind);
         if (kMode != kSweepBoth)
             load_end<T, kMode>(args, packets);
 #pragma unroll
@@ -331,7 +333,8 @@ __device__ __forceinline__ void sweep_columns(const sweep_args &args, const colu
     for (int64_t step = place.step; kMode == kSweepCross ? step < place.end : walk.n_left > 0;
          step += kSweepUnroll * args.step_lanes) {
         sweep_packets<T> packets;
-        float y[kVec], terms[kVec] = {}, row[kSweepUnroll] = {};
+        kept_elements<T, kKind, kVec> y;
+        float terms[kVec] = {}, row[kSweepUnroll] = {};
 #pragma unroll
         for (int i = 0; i < kSweepUnroll; i++) {
             packets.at[i] = i < walk.n_left ? walk.at.g : -1;
@@ -340,11 +343,12 @@ __device__ __forceinline__ void sweep_columns(const sweep_args &args, const colu
         }
         const uint4 packed = args.y_is_packed ? load_16(from) // behind the others
                                               : load_columns(from, place.low, place.high);
-        unpack<T>(packed, y);
+        unpack<T>(packed, y.y);
         if (!args.sum.has_values)
 #pragma unroll
             for (int j = 0; j < kVec; j++)
-                y[j] = args.sum.one.y;
+                y.y[j] = args.sum.one.y;
+        y.begin(args.sum.kind);
         if (kMode != kSweepBoth)
             load_end<T, kMode>(args, packets);
 #pragma unroll
