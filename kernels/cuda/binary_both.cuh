@@ -4,7 +4,7 @@
 #pragma once
 
 #include "cuda/binary_elements.cuh"
-#include "cuda/binary_sweep.cuh"
+#include "cuda/binary_sweep_launch.cuh"
 
 #include <algorithm>
 
@@ -78,7 +78,8 @@ static enum roped_status start_both(struct both_args *args, int n_sides, struct 
     int wanted[2] = {}, n_threads = 32;
     for (int i = 0; i < n_sides; i++) {
         struct both_side *side = &args->side[i];
-        wanted[i] = lay_out_sweep<T>(&side->sweep, side->is_columns);
+        wanted[i] = lay_out_sweep<T>(&side->sweep, side->is_columns,
+                                     fewest_steps(&side->sweep, side->is_columns));
         const int step = side->is_columns ? 32 : 1 << side->sweep.row_lanes.step_bits;
         n_threads = (int)blocks_of(std::max(wanted[i], n_threads), step) * step;
     }
