@@ -288,9 +288,10 @@ static inline int64_t blocks_at_once(int n_threads, int registers)
 
 // Lays out a call of few waves of blocks. A wave is what multiprocessors hold at once. A call of
 // one and a half waves leaves half of them idle in the second one, which takes as long as the
-// first. So where there are more than one wave, and at most four, threads take more steps, up to
-// three times as many, until one wave has all blocks. Of more waves the last one is a small part.
-// A wave may be exceeded by one in sixteen: these read while others finish.
+// first: it waits for memory anew. So where there are more than one wave, and at most four, threads
+// take more steps, up to three times as many, until one wave has all blocks. Of more waves the last
+// one is a small part. A wave may be exceeded by one block in sixteen: these read while others
+// finish.
 //
 // lay_out(steps) lays the call out for threads of so many steps, and returns its waves. Steps are
 // fewest, or a multiple of unit above it.

@@ -140,33 +140,32 @@ static kernel_fn<sweep_args> *sweep_kernel_of(bool is_columns)
 }
 
 // Of a block of so many threads.
-template <typename T>
+template <int kVec>
 static struct sum_groups groups_of(const struct sweep_args *args, bool is_columns, int n_threads)
 {
     if (is_columns)
-        return {blocks_of(args->n_lanes, args->own_lanes), (int64_t)args->own_lanes * kVecOf<T>};
+        return {blocks_of(args->n_lanes, args->own_lanes), (int64_t)args->own_lanes * kVec};
     const int64_t lanes = n_threads >> args->row_lanes.step_bits;
     return {blocks_of(args->sum.n_kept, lanes), lanes};
 }
 
-template <typename T>
+template <int kVec>
 static int lay_out_sweep(struct sweep_args *args, bool is_columns, int64_t steps)
 {
-    return is_columns ? lay_out_columns<kVecOf<T>>(args, steps)
-                      : lay_out_rows<kVecOf<T>>(args, steps);
+    return is_columns ? lay_out_columns<kVec>(args, steps) : lay_out_rows<kVec>(args, steps);
 }
 
 // A sweep of one gradient, by a kernel of about so many registers, in one wave of blocks where
 // there are few. Threads of columns, whose step lanes are any number, take whole iterations.
-template <typename T>
+template <int kVec>
 static int lay_out_one(struct sweep_args *args, bool is_columns, int registers)
 {
     int n_threads = 0;
     lay_out_in_a_wave(fewest_steps(args, is_columns), is_columns ? kSweepUnroll : 1,
                       [&](int64_t steps) {
-                          n_threads = lay_out_sweep<T>(args, is_columns, steps);
+                          n_threads = lay_out_sweep<kVec>(args, is_columns, steps);
                           const int64_t n_blocks =
-                              groups_of<T>(args, is_columns, n_threads).n * args->sum.n_segments;
+                              groups_of<kVec>(args, is_columns, n_threads).n * args->sum.n_segments;
                           return (double)n_blocks / (double)blocks_at_once(n_threads, registers);
                       });
     return n_threads;
@@ -179,7 +178,7 @@ static enum roped_status start_sweep(kernel_fn<sweep_args> *kernel, struct sweep
                                      struct roped_error *err)
 {
     struct sum_args *sum = &args->sum;
-    const struct sum_groups groups = groups_of<T>(args, is_columns, n_threads);
+    const struct sum_groups groups = groups_of<kVecOf<T>>(args, is_columns, n_threads);
     enum roped_status status = find_partial(1, &sum, &groups, queue, err);
     if (status)
         return status;
@@ -198,6 +197,6 @@ static enum roped_status launch_sweep(struct sweep_args *args, bool is_columns,
     return start_sweep<T>(kind == kBinaryMul     ? sweep_kernel_of<T, kBinaryMul>(is_columns)
                           : kind == kBinaryOverY ? sweep_kernel_of<T, kBinaryOverY>(is_columns)
                                                  : sweep_kernel_of<T, kBinaryOverX>(is_columns),
-                          args, is_columns, lay_out_one<T>(args, is_columns, registers), queue,
-                          err);
+                          args, is_columns, lay_out_one<kVecOf<T>>(args, is_columns, registers),
+                          queue, err);
 }
