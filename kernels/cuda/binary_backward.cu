@@ -48,8 +48,8 @@ __device__ __forceinline__ void element_packet(const sum_args &args, int64_t at)
     pack_of::widen(raw_b, b);
 #pragma unroll
     for (int i = 0; i < kVec; i++)
-        both_terms<kKind>(kKind, g[i], args.has_values ? a[i] : args.one.x,
-                          args.has_values ? b[i] : args.one.y, of_a[i], of_b[i]);
+        both_terms<T, kKind>(kKind, g[i], args.has_values ? a[i] : args.one.x,
+                             args.has_values ? b[i] : args.one.y, of_a[i], of_b[i]);
     pack_of::store(static_cast<T *>(args.grad_x) + at, of_a);
     pack_of::store(static_cast<T *>(args.grad_y) + at, of_b);
 }

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "cuda/binary_elements.cuh"
-#include "cuda/binary_sweep.cuh"
+#include "cuda/binary_sweep_launch.cuh"
 
 #include <algorithm>
 
@@ -52,7 +52,7 @@ static enum roped_status start_sides(struct both_args *args, int n_sides, int n_
     for (int i = 0; i < n_sides; i++) {
         struct both_side *side = &args->side[i];
         sums[i] = &side->sweep.sum;
-        groups[i] = groups_of<T>(&side->sweep, side->is_columns, n_threads);
+        groups[i] = groups_of<kVecOf<T>>(&side->sweep, side->is_columns, n_threads);
         side->n_groups = (uint32_t)groups[i].n;
         side->by_groups = index_divisor(groups[i].n);
         side->n_blocks = (uint32_t)(groups[i].n * sums[i]->n_segments);
@@ -67,28 +67,63 @@ static enum roped_status start_sides(struct both_args *args, int n_sides, int n_
                  dim3((unsigned)n_threads), n_blocks, dim3(), *args, err);
 }
 
-// One launch, whose blocks have as many threads as either side wants, and a multiple of the step
-// lanes of a row. But where the first of two fills the device the second one waits anyway: a kernel
-// that knows whose blocks it has begins sooner. Quotients, which take longer, have none.
+// Lays out both sides for one launch, whose blocks have as many threads as either side wants, and a
+// multiple of the step lanes of a row. A wave has the blocks of both.
+template <int kVec>
+static int lay_out_both(struct both_args *args, int n_sides, int registers)
+{
+    int n_threads = 0;
+    int64_t fewest = INT64_MAX, unit = kSweepUnroll;
+    for (int i = 0; i < n_sides; i++) {
+        const struct both_side *side = &args->side[i];
+        fewest = std::min(fewest, fewest_steps(&side->sweep, side->is_columns));
+        unit = side->is_columns ? unit : 1;
+    }
+    lay_out_in_a_wave(fewest, unit, [&](int64_t steps) {
+        int64_t n_blocks = 0;
+        n_threads = 32;
+        for (int i = 0; i < n_sides; i++) {
+            struct both_side *side = &args->side[i];
+            const int64_t least = fewest_steps(&side->sweep, side->is_columns);
+            const int wanted =
+                lay_out_sweep<kVec>(&side->sweep, side->is_columns, std::max(steps, least));
+            const int step = side->is_columns ? 32 : 1 << side->sweep.row_lanes.step_bits;
+            n_threads = (int)blocks_of(std::max(wanted, n_threads), step) * step;
+        }
+        for (int i = 0; i < n_sides; i++) {
+            struct both_side *side = &args->side[i];
+            n_blocks += groups_of<kVec>(&side->sweep, side->is_columns, n_threads).n *
+                        side->sweep.sum.n_segments;
+        }
+        return (double)n_blocks / (double)blocks_at_once(n_threads, registers);
+    });
+    return n_threads;
+}
+
+// One launch. But where the first of two sides fills the device the second one waits anyway: a
+// kernel that knows whose blocks it has begins sooner. Quotients, which take longer, have none.
 template <typename T>
 static enum roped_status start_both(struct both_args *args, int n_sides, struct roped_queue *queue,
                                     struct roped_error *err)
 {
+    constexpr int kVec = kVecOf<T>;
     struct both_side *first = &args->side[0], *second = &args->side[1];
-    int wanted[2] = {}, n_threads = 32;
-    for (int i = 0; i < n_sides; i++) {
-        struct both_side *side = &args->side[i];
-        wanted[i] = lay_out_sweep<T>(&side->sweep, side->is_columns);
-        const int step = side->is_columns ? 32 : 1 << side->sweep.row_lanes.step_bits;
-        n_threads = (int)blocks_of(std::max(wanted[i], n_threads), step) * step;
+    const bool is_mul = first->sweep.sum.kind == kBinaryMul;
+    const int registers = sizeof(T) == 2 ? 128 : is_mul ? 80 : 104;
+    int64_t n_first = 0;
+    if (n_sides == 2 && is_mul && first->is_columns && second->is_columns) {
+        const int n_threads =
+            lay_out_sweep<kVec>(&first->sweep, true, fewest_steps(&first->sweep, true));
+        n_first = groups_of<kVec>(&first->sweep, true, n_threads).n * first->sweep.sum.n_segments;
     }
-    const int64_t n_first = groups_of<T>(&first->sweep, first->is_columns, wanted[0]).n;
-    if (n_sides < 2 || !first->is_columns || !second->is_columns ||
-        first->sweep.sum.kind != kBinaryMul || n_first * first->sweep.sum.n_segments <= kBothAtOnce)
-        return start_sides<T>(args, n_sides, n_threads, queue, err);
+    if (n_first <= kBothAtOnce)
+        return start_sides<T>(args, n_sides, lay_out_both<kVec>(args, n_sides, registers), queue,
+                              err);
     kernel_fn<sweep_args> *kernel = sweep_columns_kernel<T, kBinaryMul, kSweepBoth>;
-    enum roped_status status = start_sweep<T>(kernel, &first->sweep, true, wanted[0], queue, err);
-    return status ? status : start_sweep<T>(kernel, &second->sweep, true, wanted[1], queue, err);
+    const int of_first = lay_out_one<kVec>(&first->sweep, true, registers);
+    const int of_second = lay_out_one<kVec>(&second->sweep, true, registers);
+    enum roped_status status = start_sweep<T>(kernel, &first->sweep, true, of_first, queue, err);
+    return status ? status : start_sweep<T>(kernel, &second->sweep, true, of_second, queue, err);
 }
 
 // ------------------------------------------------------------------------------------ crosses

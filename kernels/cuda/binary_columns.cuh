@@ -28,8 +28,8 @@ constexpr int kColumnsThreads = 256;
 constexpr int kColumnsAhead = 4; // packets of a thread whose loads are one wait
 
 template <typename T, int kVec, int kKind>
-__device__ __forceinline__ void sum_columns(const columns_args &args, const float (&y)[kVec],
-                                            double (&sum)[kVec])
+__device__ __forceinline__ void
+sum_columns(const columns_args &args, const kept_elements<T, kKind, kVec> &y, double (&sum)[kVec])
 {
     using pack_of = packet<T, kVec>;
     const T *g = static_cast<const T *>(args.g), *x = static_cast<const T *>(args.x);
@@ -52,18 +52,17 @@ __device__ __forceinline__ void sum_columns(const columns_args &args, const floa
         }
 #pragma unroll
         for (int s = 0; s < kColumnsAhead; s++) {
-            float of_g[kVec], of_x[kVec], full[kVec];
+            float of_x[kVec], full[kVec], term[kVec];
             if (n[s] == 0)
                 continue;
-            pack_of::widen(raw_g[s], of_g);
             pack_of::widen(raw_x[s], of_x);
 #pragma unroll
-            for (int j = 0; j < kVec; j++) {
-                float term;
-                both_terms<kKind>(kKind, of_g[j], args.has_values ? of_x[j] : args.one.x, y[j],
-                                  full[j], term);
-                terms[j] += j < n[s] ? term : 0.0f;
-            }
+            for (int j = 0; j < kVec; j++)
+                of_x[j] = args.has_values ? of_x[j] : args.one.x;
+            packet_terms<T, kKind>(kKind, raw_g[s], raw_x[s], false, of_x, y, full, term);
+#pragma unroll
+            for (int j = 0; j < kVec; j++)
+                terms[j] += j < n[s] ? term[j] : 0.0f;
             store_elements<T, kVec>(to + at + s * step, full, n[s]);
         }
         at += kColumnsAhead * step;
@@ -89,11 +88,12 @@ __global__ void __launch_bounds__(kColumnsThreads, 2)
     }
     let_next_start();
     wait_for_previous();
-    float y[kVec];
+    kept_elements<T, kKind, kVec> y;
 #pragma unroll
     for (int j = 0; j < kVec; j++)
-        y[j] = args.has_values ? element<T>::to_float(static_cast<const T *>(args.y)[column[j]])
-                               : args.one.y;
+        y.y[j] = args.has_values ? element<T>::to_float(static_cast<const T *>(args.y)[column[j]])
+                                 : args.one.y;
+    y.begin(kKind);
     double sum[kVec] = {};
     if (is_at_work)
         sum_columns<T, kVec, kKind>(args, y, sum);

@@ -68,9 +68,9 @@ __device__ __forceinline__ double add_elements(const element_side &side, int64_t
         for (int i = 0; i < kElementSteps; i++) {
             if (at[i].g < 0)
                 continue;
-            both_terms<kKind>(args.kind, element<T>::to_float(of_g[i]),
-                              args.has_values ? element<T>::to_float(of_x[i]) : args.one.x, y,
-                              of_full, term);
+            both_terms<T, kKind>(args.kind, element<T>::to_float(of_g[i]),
+                                 args.has_values ? element<T>::to_float(of_x[i]) : args.one.x, y,
+                                 of_full, term);
             terms += term;
             if (side.writes_x)
                 grad_x[at[i].g] = element<T>::from_float(of_full);

@@ -90,9 +90,9 @@ __global__ void __launch_bounds__(kFewThreads, kColumns == 1 ? 4 : 3)
 #pragma unroll
             for (int c = 0; c < kColumns; c++) {
                 float of_full, term;
-                both_terms<kKind>(sum.kind, element<T>::to_float(of_g[i].of[c]),
-                                  element<T>::to_float(of_x[i].of[c]),
-                                  element<T>::to_float(of_y.of[c]), of_full, term);
+                both_terms<T, kKind>(sum.kind, element<T>::to_float(of_g[i].of[c]),
+                                     element<T>::to_float(of_x[i].of[c]),
+                                     element<T>::to_float(of_y.of[c]), of_full, term);
                 terms[c] += term;
                 result.of[c] = element<T>::from_float(of_full);
             }

@@ -17,21 +17,22 @@ struct rows_args {
     int64_t n_rows;
     uint32_t width;
     uint32_t rows_of_warp; // of as many whole packets
+    uint32_t most_packets; // that have elements of one row
     divisor_of_index to_row;
     int32_t has_values;
     struct binary_ones one;
 };
 
-// n elements of a packet, or fewer at the end of a tensor; those behind it are 0.
+// n elements of a packet, or fewer at the end of a tensor; those behind it are another value.
 template <typename T, int kVec>
-__device__ __forceinline__ uint4 load_elements(const T *from, int n)
+__device__ __forceinline__ uint4 load_elements(const T *from, int n, float behind = 0.0f)
 {
     if (n == kVec)
         return load_16(from);
     alignas(16) T part[kVec];
 #pragma unroll
     for (int i = 0; i < kVec; i++)
-        part[i] = i < n ? from[i] : element<T>::from_float(0.0f);
+        part[i] = i < n ? from[i] : element<T>::from_float(behind);
     return *reinterpret_cast<const uint4 *>(part);
 }
 
@@ -58,6 +59,7 @@ struct row_packet {
     typename packet<T, kVec>::raw g, x;
     T y, next_y; // of this row and of the one behind it
 
+    template <bool kIsWhole>
     __device__ __forceinline__ void begin(const rows_args &args, int64_t first_row, int64_t first,
                                           uint32_t place, uint32_t end)
     {
@@ -67,61 +69,77 @@ struct row_packet {
         row = quotient(min(at, end - 1), args.to_row);
         left = (int)((row + 1) * args.width - at);
         y = next_y = element<T>::from_float(1.0f);
-        g = x = make_uint4(0, 0, 0, 0);
+        g = make_uint4(0, 0, 0, 0);
+        x = load_elements<T, kVec>(nullptr, 0, 1.0f); // by which 0 is quickly divided
         if (n == 0)
             return;
-        g = load_elements<T, kVec>(static_cast<const T *>(args.g) + first + at, n);
-        x = load_elements<T, kVec>(static_cast<const T *>(args.x) + first + at, n);
+        const T *of_g = static_cast<const T *>(args.g) + first + at;
+        const T *of_x = static_cast<const T *>(args.x) + first + at;
+        g = kIsWhole ? load_16(of_g) : load_elements<T, kVec>(of_g, n);
+        x = kIsWhole ? load_16(of_x) : load_elements<T, kVec>(of_x, n, 1.0f);
         y = values[row];
-        if (left < n)
+        if (!kIsWhole && left < n)
             next_y = values[row + 1];
     }
 };
 
 // Writes the gradient of a packet, and the sums of rows that end in it; carry is what packets
-// before base have of the row that is there.
-template <typename T, int kVec, int kKind>
+// before base have of the row that is there. kIsWhole: each packet is of one row.
+template <typename T, int kVec, int kKind, bool kIsWhole>
 __device__ __forceinline__ void finish_packet(const rows_args &args,
                                               const row_packet<T, kVec> &mine, int64_t first_row,
-                                              int64_t first, uint32_t base, double &carry)
+                                              int64_t first, uint32_t base, float &carry)
 {
     const int lane = threadIdx.x % 32;
-    float g[kVec], x[kVec], of_x[kVec], low = 0.0f, high = 0.0f;
-    packet<T, kVec>::widen(mine.g, g);
+    float x[kVec], of_x[kVec], of_y[kVec], low = 0.0f, high = 0.0f;
+    kept_elements<T, kKind, kIsWhole ? 1 : kVec> kept;
     packet<T, kVec>::widen(mine.x, x);
     const float y = args.has_values ? element<T>::to_float(mine.y) : args.one.y;
     const float next_y = args.has_values ? element<T>::to_float(mine.next_y) : args.one.y;
+    if constexpr (kIsWhole) {
+        kept.y[0] = y;
+        kept.begin(kKind);
+    } else {
+        kept.begin_of_two(kKind, mine.left, y, next_y);
+    }
+#pragma unroll
+    for (int i = 0; i < kVec; i++)
+        x[i] = args.has_values ? x[i] : args.one.x;
+    packet_terms<T, kKind>(kKind, mine.g, mine.x, false, x, kept, of_x, of_y);
 #pragma unroll
     for (int i = 0; i < kVec; i++) {
-        float term;
-        const bool is_low = i < mine.left;
-        both_terms<kKind>(kKind, g[i], args.has_values ? x[i] : args.one.x, is_low ? y : next_y,
-                          of_x[i], term);
-        term = i < mine.n ? term : 0.0f;
+        const bool is_low = kIsWhole || i < mine.left;
+        const float term = kIsWhole || i < mine.n ? of_y[i] : 0.0f;
         low += is_low ? term : 0.0f;
         high += is_low ? 0.0f : term;
     }
-    store_elements<T, kVec>(static_cast<T *>(args.grad_x) + first + mine.at, of_x, mine.n);
-    const float before = __shfl_up_sync(0xFFFFFFFFu, high, 1);
+    T *to = static_cast<T *>(args.grad_x) + first + mine.at;
+    if (!kIsWhole)
+        store_elements<T, kVec>(to, of_x, mine.n);
+    else if (mine.n > 0)
+        packet<T, kVec>::store(to, of_x);
+    const float before = kIsWhole ? 0.0f : __shfl_up_sync(0xFFFFFFFFu, high, 1);
     const uint32_t begin = mine.row * args.width; // of the row
     const int first_lane = begin <= base ? 0 : (int)((begin - base + kVec - 1) / kVec);
-    float sum = lane > 0 ? low + before : low;
+    float sum = !kIsWhole && lane > 0 ? low + before : low;
 #pragma unroll
     for (int distance = 1; distance < 32; distance *= 2) {
+        if (distance >= (int)args.most_packets)
+            break;
         const float other = __shfl_up_sync(0xFFFFFFFFu, sum, distance);
         if (lane - distance >= first_lane)
             sum += other;
     }
-    const double total = first_lane == 0 ? carry + (double)sum : (double)sum;
+    const float total = first_lane == 0 ? carry + sum : sum;
     if (mine.n > 0 && mine.left <= mine.n)
-        static_cast<T *>(args.grad_y)[first_row + mine.row] = element<T>::from_float((float)total);
-    carry = mine.left > kVec ? total : (double)high;
+        static_cast<T *>(args.grad_y)[first_row + mine.row] = element<T>::from_float(total);
+    carry = mine.left > kVec ? total : high;
     carry = __shfl_sync(0xFFFFFFFFu, carry, 31);
 }
 
 constexpr int kRowsThreads = 256;
 
-template <typename T, int kKind>
+template <typename T, int kKind, bool kIsWhole>
 __global__ void __launch_bounds__(kRowsThreads)
     rows_kernel(const __grid_constant__ struct rows_args args)
 {
@@ -134,18 +152,18 @@ __global__ void __launch_bounds__(kRowsThreads)
     if (n_rows <= 0)
         return;
     const uint32_t end = (uint32_t)n_rows * args.width, step = 32 * kVec;
-    double carry = 0;
+    float carry = 0;
     for (uint32_t base = 0; base < end; base += kAhead * step) {
         row_packet<T, kVec> packets[kAhead];
 #pragma unroll
         for (int i = 0; i < kAhead; i++)
-            packets[i].begin(args, first_row, first, base + i * step + threadIdx.x % 32 * kVec,
-                             end);
+            packets[i].template begin<kIsWhole>(args, first_row, first,
+                                                base + i * step + threadIdx.x % 32 * kVec, end);
 #pragma unroll
         for (int i = 0; i < kAhead; i++)
             if (base + i * step < end)
-                finish_packet<T, kVec, kKind>(args, packets[i], first_row, first, base + i * step,
-                                              carry);
+                finish_packet<T, kVec, kKind, kIsWhole>(args, packets[i], first_row, first,
+                                                        base + i * step, carry);
     }
 }
 
@@ -187,6 +205,14 @@ static bool is_of_rows(const struct binary_plan *plan, int32_t sum_side)
            n_rows / rows_of_warp(n_rows, width, kVec) >= 8 * kMultiprocessors;
 }
 
+template <typename T, bool kIsWhole>
+static kernel_fn<rows_args> *rows_kernel_of(int32_t kind)
+{
+    return kind == kBinaryMul     ? rows_kernel<T, kBinaryMul, kIsWhole>
+           : kind == kBinaryOverY ? rows_kernel<T, kBinaryOverY, kIsWhole>
+                                  : rows_kernel<T, kBinaryOverX, kIsWhole>;
+}
+
 template <typename T>
 static enum roped_status launch_rows(const struct binary_plan *plan, const struct sum_args &sum,
                                      struct roped_queue *queue, struct roped_error *err)
@@ -203,9 +229,10 @@ static enum roped_status launch_rows(const struct binary_plan *plan, const struc
     args.to_row = index_divisor(args.width);
     args.has_values = sum.has_values;
     args.one = sum.one;
-    kernel_fn<rows_args> *kernel = sum.kind == kBinaryMul     ? rows_kernel<T, kBinaryMul>
-                                   : sum.kind == kBinaryOverY ? rows_kernel<T, kBinaryOverY>
-                                                              : rows_kernel<T, kBinaryOverX>;
+    const bool is_whole = args.width % kVecOf<T> == 0;
+    args.most_packets = (args.width + kVecOf<T> - 1) / kVecOf<T> + (is_whole ? 0 : 1);
+    kernel_fn<rows_args> *kernel =
+        is_whole ? rows_kernel_of<T, true>(sum.kind) : rows_kernel_of<T, false>(sum.kind);
     return start(queue, kernel, dim3(kRowsThreads),
                  blocks_of(args.n_rows, args.rows_of_warp * (kRowsThreads / 32)), dim3(), args,
                  err);

@@ -279,6 +279,35 @@ constexpr int64_t kMostBlocks = kMultiprocessors * 32;
 // Segments cost as much as this many steps more of every thread.
 constexpr int64_t kStepsOfCut = 12;
 
+// Blocks of so many threads that multiprocessors hold at once, by the registers of a thread.
+static inline int64_t blocks_at_once(int n_threads, int registers)
+{
+    constexpr int64_t kRegisters = 64 << 10; // of a multiprocessor
+    return kMultiprocessors * (kRegisters / (registers * blocks_of(n_threads, 32) * 32));
+}
+
+// Lays out a call of few waves of blocks. A wave is what multiprocessors hold at once. A call of
+// one and a half waves leaves half of them idle in the second one, which takes as long as the
+// first: it waits for memory anew. So where there are more than one wave, and at most four, threads
+// take more steps, up to three times as many, until one wave has all blocks. Of more waves the last
+// one is a small part. A wave may be exceeded by one block in sixteen: these read while others
+// finish.
+//
+// lay_out(steps) lays the call out for threads of so many steps, and returns its waves. Steps are
+// fewest, or a multiple of unit above it.
+template <typename LayOut>
+static inline void lay_out_in_a_wave(int64_t fewest, int64_t unit, const LayOut &lay_out)
+{
+    constexpr double kOneWave = 1 + 1.0 / 16, kFewWaves = 4;
+    const double waves = lay_out(fewest);
+    if (waves <= kOneWave || waves > kFewWaves)
+        return;
+    for (int64_t steps = blocks_of(fewest + 1, unit) * unit; steps <= 3 * fewest; steps += unit)
+        if (lay_out(steps) <= kOneWave)
+            return;
+    lay_out(fewest);
+}
+
 // The smallest power of two that is not below n, at most most (a power of two).
 static inline int power_of_two(int64_t n, int most)
 {

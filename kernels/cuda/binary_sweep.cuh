@@ -106,21 +106,21 @@ __device__ __forceinline__ void load_end(const sweep_args &args, sweep_packets<T
 // The terms of step i, once its packets are there.
 template <typename T, int kKind, int kMode, int kSums>
 __device__ __forceinline__ void finish_step(const sweep_args &args, int i,
-                                            sweep_packets<T> &packets, const float (&y)[kSums],
+                                            sweep_packets<T> &packets,
+                                            const kept_elements<T, kKind, kSums> &y,
                                             float (&of_x)[kVecOf<T>], float (&of_y)[kVecOf<T>])
 {
     constexpr int kVec = kVecOf<T>;
     const sum_args &sum = args.sum;
     const bool x_is_one = kMode == kSweepCross || (kMode == kSweepBoth && args.x_is_one);
-    float g[kVec], x[kVec], one_x = sum.one.x;
-    unpack<T>(packets.g[i], g);
+    float x[kVec], one_x = sum.one.x;
     unpack<T>(packets.x[i], x);
     if (x_is_one && sum.has_values)
         one_x = element<T>::to_float(packets.one_x[i]);
 #pragma unroll
     for (int j = 0; j < kVec; j++)
-        both_terms<kKind>(sum.kind, g[j], x_is_one || !sum.has_values ? one_x : x[j],
-                          y[kSums == kVec ? j : 0], of_x[j], of_y[j]);
+        x[j] = x_is_one || !sum.has_values ? one_x : x[j];
+    packet_terms<T, kKind>(sum.kind, packets.g[i], packets.x[i], x_is_one, x, y, of_x, of_y);
 }
 
 // Stores elements low to high of the gradient of x.
@@ -179,7 +179,9 @@ __device__ __forceinline__ double sweep_row(const sweep_args &args, sum_walk wal
             advance<kMode != kSweepOne>(args.walk, walk);
         }
         const T of_row = static_cast<const T *>(args.sum.y)[kept]; // behind the others
-        const float y[1] = {args.sum.has_values ? element<T>::to_float(of_row) : args.sum.one.y};
+        kept_elements<T, kKind, 1> y;
+        y.y[0] = args.sum.has_values ? element<T>::to_float(of_row) : args.sum.one.y;
+        y.begin(args.sum.kind);
         if (kMode != kSweepBoth)
             load_end<T, kMode>(args, packets);
 #pragma unroll
@@ -331,7 +333,8 @@ __device__ __forceinline__ void sweep_columns(const sweep_args &args, const colu
     for (int64_t step = place.step; kMode == kSweepCross ? step < place.end : walk.n_left > 0;
          step += kSweepUnroll * args.step_lanes) {
         sweep_packets<T> packets;
-        float y[kVec], terms[kVec] = {}, row[kSweepUnroll] = {};
+        kept_elements<T, kKind, kVec> y;
+        float terms[kVec] = {}, row[kSweepUnroll] = {};
 #pragma unroll
         for (int i = 0; i < kSweepUnroll; i++) {
             packets.at[i] = i < walk.n_left ? walk.at.g : -1;
@@ -340,11 +343,12 @@ __device__ __forceinline__ void sweep_columns(const sweep_args &args, const colu
         }
         const uint4 packed = args.y_is_packed ? load_16(from) // behind the others
                                               : load_columns(from, place.low, place.high);
-        unpack<T>(packed, y);
+        unpack<T>(packed, y.y);
         if (!args.sum.has_values)
 #pragma unroll
             for (int j = 0; j < kVec; j++)
-                y[j] = args.sum.one.y;
+                y.y[j] = args.sum.one.y;
+        y.begin(args.sum.kind);
         if (kMode != kSweepBoth)
             load_end<T, kMode>(args, packets);
 #pragma unroll
@@ -508,168 +512,4 @@ __global__ void __launch_bounds__(kSumThreads)
 {
     let_next_start();
     sweep_columns_of<T, kKind, kMode>(args, {blockIdx.x, blockIdx.y});
-}
-
-// ------------------------------------------------------------------------------------ host
-
-// Rows begin at multiples of so many elements of a packet.
-static inline int64_t step_of_rows(int64_t width, int vec)
-{
-    int64_t step = 1;
-    while (step < vec && width % (2 * step) == 0)
-        step *= 2;
-    return step;
-}
-
-// Names what a sweep walks. Is it one of the forms that it knows?
-template <typename T>
-static bool name_sweep(const struct roped_call *call, int32_t sum_side, int mode,
-                       struct sweep_args *args)
-{
-    constexpr int kVec = kVecOf<T>;
-    const struct binary_plan *plan = reinterpret_cast<const struct binary_plan *>(call->plan);
-    const bool is_columns = keeps_columns(plan, sum_side);
-    struct sum_args *sum = &args->sum;
-    name_tensors(call, sum_side, sum);
-    name_dims(plan, sum_side, 1, sum);
-    const int n_summed = sum->n_dims - sum->n_kept_dims;
-    const struct sum_dim none = {1, {0, 0}, 0, 0}, *inner = &sum->dim[sum->n_dims - 1];
-    const struct sum_dim *outer = n_summed > (is_columns ? 1 : 0) ? inner - is_columns : &none;
-    args->width = inner_dim(plan, 0);
-    args->is_shifted = args->has_gaps = args->width % kVec != 0;
-    args->packets = (kVec - step_of_rows(args->width, kVec) + args->width - 1) / kVec + 1;
-    args->x_is_one = !(plan->dim[plan->rank - 1].in & ~sum_side);
-    args->y_is_packed = !args->is_shifted && are_aligned({sum->y, sum->grad_y});
-    if (n_summed > (is_columns ? 2 : 1) || !is_aligned(sum->g, 16))
-        return false;
-    if (mode == kSweepBoth ? args->is_shifted || !(args->x_is_one || is_aligned(sum->x, 16))
-                           : mode == kSweepOne && !are_aligned({sum->x, sum->grad_x}))
-        return false;
-    args->walk.outer = {outer->g, outer->x};
-    args->walk.n_inner = is_columns ? inner->size : args->packets;
-    if (is_columns)
-        args->walk.inner = {inner->g, inner->x};
-    else
-        sum->n_steps *= args->packets;
-    // a thread's columns are the same in every run of rows
-    return !is_columns || !args->is_shifted || n_summed == 1 ||
-           (outer->g - inner->size * inner->g) % kVec == 0;
-}
-
-// Do rows begin anywhere in a packet where a column has few terms, or threads have few of them?
-// Then single elements, which lanes read side by side whatever the address, cost less than to find
-// the parts of packets. Rows that are summed, whose sums are a thread's own, lose by it.
-static inline bool is_of_few_terms(const struct sweep_args *args, bool is_columns)
-{
-    return is_columns && args->is_shifted &&
-           (args->sum.n_steps <= kFewSteps || args->sum.n <= kFewSteps * kFillingThreads);
-}
-
-// Sums over the columns of rows. Step lanes of a row are 8 or more: 128 bytes. Few quotients, of
-// which a packet takes as long as a dozen of products, are a step of each thread. Returns the
-// threads of a block.
-static inline int lay_out_rows(struct sweep_args *args)
-{
-    struct sum_args *sum = &args->sum;
-    const int64_t n_packets = sum->n_kept * sum->n_steps;
-    const bool divides = sum->kind != kBinaryMul && n_packets <= kFillingThreads / 2;
-    const int64_t steps = divides ? 1 : steps_of_thread(n_packets);
-    const int64_t spread =
-        clamp(blocks_of(sum->n_steps, steps), power_of_two(args->packets, 8), kSumThreads);
-    const int n_threads = threads_of_block(sum->n_kept * spread, spread);
-    const int step_lanes = power_of_two(spread, n_threads);
-    cut_steps(sum, step_lanes, steps, divides ? 1 : clamp(2 * steps, 4, kFewSteps),
-              divides ? 1 : kStepsOfCut);
-    args->row_lanes = {0, bits_of(step_lanes)};
-    lay_out_walk(&args->walk, step_lanes);
-    return n_threads;
-}
-
-// More segments than these take the last block longer to add than they spare.
-constexpr int64_t kMostSegments = 4 * kMultiprocessors;
-
-// A thread that has all terms of its columns has nothing to exchange: of so few terms that pays
-// where there are so many lanes for each.
-constexpr int64_t kMostOwnSteps = 12, kLanesOfOwnStep = kFillingThreads / 128;
-
-// The same over rows. Lanes of a row are 8 or more, or 16 where one of them sums nothing of its
-// own; the other threads of a block are step lanes. Where rows begin anywhere, these are a multiple
-// of the rows after which one begins at the same place of a packet.
-template <int kVec>
-static int lay_out_columns(struct sweep_args *args)
-{
-    struct sum_args *sum = &args->sum;
-    int64_t least = args->is_shifted ? 16 : 8, turns = 1;
-    while (args->is_shifted && turns * args->walk.inner.g % kVec != 0)
-        turns *= 2;
-    args->by_packets = index_divisor(args->packets);
-    args->n_lanes = sum->n_kept * args->packets;
-    least = clamp(args->n_lanes + args->is_shifted, 1, least);
-    int64_t steps = steps_of_thread(args->n_lanes * sum->n_steps);
-    int64_t spread = clamp(blocks_of(sum->n_steps, steps), turns, kSumThreads / least);
-    if (!args->is_shifted && sum->n_steps <= kMostOwnSteps &&
-        args->n_lanes >= sum->n_steps * kLanesOfOwnStep)
-        spread = 1;
-    const int n_threads = threads_of_block(args->n_lanes * spread, least * spread);
-    int64_t step_lanes = blocks_of(sum->n_steps, blocks_of(sum->n_steps, spread));
-    step_lanes = blocks_of(step_lanes, turns) * turns;
-    int64_t lanes = n_threads / step_lanes;
-    lanes = clamp(lanes > 8 ? lanes / 8 * 8 : lanes, 1, args->n_lanes + args->is_shifted);
-    steps = clamp(sum->n_steps / (step_lanes * kMostSegments), steps, sum->n_steps);
-    cut_steps(sum, step_lanes, steps, kFewSteps);
-    args->lanes = (uint32_t)lanes;
-    args->step_lanes = (uint32_t)step_lanes;
-    args->own_lanes = (uint32_t)(lanes - args->is_shifted);
-    lay_out_walk(&args->walk, step_lanes);
-    return (int)blocks_of(lanes * step_lanes, 32) * 32;
-}
-
-template <typename T, int kKind>
-static kernel_fn<sweep_args> *sweep_kernel_of(bool is_columns)
-{
-    return is_columns ? sweep_columns_kernel<T, kKind, kSweepOne>
-                      : sweep_rows_kernel<T, kKind, kSweepOne>;
-}
-
-// Of a block of so many threads.
-template <typename T>
-static struct sum_groups groups_of(const struct sweep_args *args, bool is_columns, int n_threads)
-{
-    if (is_columns)
-        return {blocks_of(args->n_lanes, args->own_lanes), (int64_t)args->own_lanes * kVecOf<T>};
-    const int64_t lanes = n_threads >> args->row_lanes.step_bits;
-    return {blocks_of(args->sum.n_kept, lanes), lanes};
-}
-
-template <typename T>
-static int lay_out_sweep(struct sweep_args *args, bool is_columns)
-{
-    return is_columns ? lay_out_columns<kVecOf<T>>(args) : lay_out_rows(args);
-}
-
-// Starts a kernel of one gradient, laid out for blocks of so many threads.
-template <typename T>
-static enum roped_status start_sweep(kernel_fn<sweep_args> *kernel, struct sweep_args *args,
-                                     bool is_columns, int n_threads, struct roped_queue *queue,
-                                     struct roped_error *err)
-{
-    struct sum_args *sum = &args->sum;
-    const struct sum_groups groups = groups_of<T>(args, is_columns, n_threads);
-    enum roped_status status = find_partial(1, &sum, &groups, queue, err);
-    if (status)
-        return status;
-    return start(queue, kernel, dim3((unsigned)n_threads), groups.n, dim3(1, sum->n_segments),
-                 *args, err);
-}
-
-// The gradient of the broadcast side, and with it that of the other one.
-template <typename T>
-static enum roped_status launch_sweep(struct sweep_args *args, bool is_columns,
-                                      struct roped_queue *queue, struct roped_error *err)
-{
-    const int kind = args->sum.kind;
-    return start_sweep<T>(kind == kBinaryMul     ? sweep_kernel_of<T, kBinaryMul>(is_columns)
-                          : kind == kBinaryOverY ? sweep_kernel_of<T, kBinaryOverY>(is_columns)
-                                                 : sweep_kernel_of<T, kBinaryOverX>(is_columns),
-                          args, is_columns, lay_out_sweep<T>(args, is_columns), queue, err);
 }

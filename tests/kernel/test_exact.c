@@ -157,6 +157,98 @@ TEST(division_keeps_its_range)
     }
 }
 
+/* A 16-bit value of the type with these bits, or the bits of a float. */
+static float float_of(enum roped_dtype type, uint16_t bits)
+{
+    return type == ROPED_F16 ? roped_f16_to_float(bits)
+                             : roped_bf16_to_float(bits);
+}
+
+static uint16_t bits_of(enum roped_dtype type, float x)
+{
+    return type == ROPED_F16 ? roped_float_to_f16(x) : roped_float_to_bf16(x);
+}
+
+/* Where are the first bits that are not those of the float, nor both NaN? */
+static int64_t wrong_quotient(const struct roped_tensor *found,
+                              const float *expected)
+{
+    const uint16_t *bits = found->data;
+    for (int64_t i = 0; i < roped_tensor_elements(found); i++)
+        if (bits[i] != bits_of(found->dtype, expected[i]) &&
+            !(isnan(float_of(found->dtype, bits[i])) && isnan(expected[i])))
+            return i;
+    return -1;
+}
+
+/* Every divisor of 16 bits, or every dividend, beside values with any bits: a
+ * backend that multiplies by inverses gives the bits of divisions. One term of
+ * each sum is not zero. */
+static void divide_all(enum roped_dtype type, int n_terms, bool sums_divisor,
+                       bool in_rows, struct random_source *source)
+{
+    enum { ALL = 1 << 16, MOST_TERMS = 25, N_FULL = ALL * MOST_TERMS };
+    static uint16_t g[N_FULL], full[N_FULL], each[ALL];
+    static float of_full[N_FULL], of_each[ALL];
+    static struct roped_call call;
+    struct roped_error err = {.text = ""};
+    struct roped_tensor of_g = {type, 2, {n_terms, ALL}, g};
+    struct roped_tensor a = {type, 2, {n_terms, ALL}, full};
+    struct roped_tensor b = {type, 2, {1, ALL}, each};
+    if (in_rows) {
+        of_g.dims[0] = a.dims[0] = b.dims[0] = ALL;
+        of_g.dims[1] = a.dims[1] = n_terms;
+        b.dims[1] = 1;
+    }
+    for (int i = 0; i < ALL; i++) {
+        const int step = in_rows ? 1 : ALL, first = in_rows ? i * n_terms : i;
+        const int term = (int)random_int(source, 0, n_terms - 1);
+        each[i] = (uint16_t)i;
+        of_each[i] = 0;
+        for (int j = 0; j < n_terms; j++) {
+            const int at = first + j * step;
+            g[at] = (uint16_t)(j == term ? random_int(source, 0, ALL - 1) : 0);
+            full[at] = (uint16_t)random_int(source, 0, ALL - 1);
+            const float x = float_of(type, full[at]);
+            const float y = float_of(type, each[i]);
+            const float divided = sums_divisor ? x : y;
+            const float divisor = sums_divisor ? y : x;
+            const float of_g_at = float_of(type, g[at]);
+            const float of_divided = of_g_at / divisor;
+            const float of_divisor = -(of_g_at * (divided / divisor / divisor));
+            of_full[at] = sums_divisor ? of_divided : of_divisor;
+            of_each[i] += sums_divisor ? of_divisor : of_divided;
+        }
+    }
+    roped_call_init(&call, roped_op_find("binary_backward"));
+    case_param(&call, "function", "div");
+    case_bind(&call, "grad_output", &of_g);
+    case_bind(&call, "a", sums_divisor ? &a : &b);
+    case_bind(&call, "b", sums_divisor ? &b : &a);
+    CHECK_OK(roped_call_resolve(&call, &err), &err);
+    CHECK_OK(runner_run(&runner, &call, &plain, &err), &err);
+    if (!check_failures) {
+        const struct roped_tensor *out = call.out;
+        CHECK_INT(
+            wrong_quotient(&out[sums_divisor ? BINARY_GRAD_A : BINARY_GRAD_B],
+                           of_full),
+            -1);
+        CHECK_INT(
+            wrong_quotient(&out[sums_divisor ? BINARY_GRAD_B : BINARY_GRAD_A],
+                           of_each),
+            -1);
+    }
+    runner_free_outputs(&call);
+}
+
+TEST(quotients_of_16_bits_are_those_of_ieee)
+{
+    struct random_source source = {47};
+    for (int i = 0; i < 16; i++)
+        divide_all(i & 1 ? ROPED_F16 : ROPED_BF16, i & 8 ? 24 : 25, i & 2,
+                   i & 4, &source);
+}
+
 /* -------------------------------------------------------------------- rows */
 
 /* Gradients of what is not broadcast, of so many rows that there are kernels of

@@ -1,0 +1,202 @@
+// binary_sweep_launch.cuh - which calls a sweep knows (binary_sweep.cuh), how its threads are laid
+// out, and its start.
+#pragma once
+
+#include "cuda/binary_sweep.cuh"
+
+// Rows begin at multiples of so many elements of a packet.
+static inline int64_t step_of_rows(int64_t width, int vec)
+{
+    int64_t step = 1;
+    while (step < vec && width % (2 * step) == 0)
+        step *= 2;
+    return step;
+}
+
+// Names what a sweep walks. Is it one of the forms that it knows?
+template <typename T>
+static bool name_sweep(const struct roped_call *call, int32_t sum_side, int mode,
+                       struct sweep_args *args)
+{
+    constexpr int kVec = kVecOf<T>;
+    const struct binary_plan *plan = reinterpret_cast<const struct binary_plan *>(call->plan);
+    const bool is_columns = keeps_columns(plan, sum_side);
+    struct sum_args *sum = &args->sum;
+    name_tensors(call, sum_side, sum);
+    name_dims(plan, sum_side, 1, sum);
+    const int n_summed = sum->n_dims - sum->n_kept_dims;
+    const struct sum_dim none = {1, {0, 0}, 0, 0}, *inner = &sum->dim[sum->n_dims - 1];
+    const struct sum_dim *outer = n_summed > (is_columns ? 1 : 0) ? inner - is_columns : &none;
+    args->width = inner_dim(plan, 0);
+    args->is_shifted = args->has_gaps = args->width % kVec != 0;
+    args->packets = (kVec - step_of_rows(args->width, kVec) + args->width - 1) / kVec + 1;
+    args->x_is_one = !(plan->dim[plan->rank - 1].in & ~sum_side);
+    args->y_is_packed = !args->is_shifted && are_aligned({sum->y, sum->grad_y});
+    if (n_summed > (is_columns ? 2 : 1) || !is_aligned(sum->g, 16))
+        return false;
+    if (mode == kSweepBoth ? args->is_shifted || !(args->x_is_one || is_aligned(sum->x, 16))
+                           : mode == kSweepOne && !are_aligned({sum->x, sum->grad_x}))
+        return false;
+    args->walk.outer = {outer->g, outer->x};
+    args->walk.n_inner = is_columns ? inner->size : args->packets;
+    if (is_columns)
+        args->walk.inner = {inner->g, inner->x};
+    else
+        sum->n_steps *= args->packets;
+    // a thread's columns are the same in every run of rows
+    return !is_columns || !args->is_shifted || n_summed == 1 ||
+           (outer->g - inner->size * inner->g) % kVec == 0;
+}
+
+// Do rows begin anywhere in a packet where a column has few terms, or threads have few of them?
+// Then single elements, which lanes read side by side whatever the address, cost less than to find
+// the parts of packets. Rows that are summed, whose sums are a thread's own, lose by it.
+static inline bool is_of_few_terms(const struct sweep_args *args, bool is_columns)
+{
+    return is_columns && args->is_shifted &&
+           (args->sum.n_steps <= kFewSteps || args->sum.n <= kFewSteps * kFillingThreads);
+}
+
+// Few quotients of rows, of which a packet takes as long as several of products, are a step of each
+// thread.
+static inline bool is_of_few_quotients(const struct sweep_args *args)
+{
+    return args->sum.kind != kBinaryMul &&
+           args->sum.n_kept * args->sum.n_steps <= kFillingThreads / 2;
+}
+
+// The fewest steps that a thread should take.
+static inline int64_t fewest_steps(const struct sweep_args *args, bool is_columns)
+{
+    if (!is_columns && is_of_few_quotients(args))
+        return 1;
+    return steps_of_thread(args->sum.n_kept * args->sum.n_steps * (is_columns ? args->packets : 1));
+}
+
+// Sums over the columns of rows, by threads of so many steps. Step lanes of a row are 8 or more:
+// 128 bytes. Of few quotients segments are a step, for they take long. But those of 16-bit types
+// are products with an inverse: an iteration of them takes less than segments would. Returns the
+// threads of a block.
+template <int kVec>
+static int lay_out_rows(struct sweep_args *args, int64_t steps)
+{
+    struct sum_args *sum = &args->sum;
+    const int64_t spread =
+        clamp(blocks_of(sum->n_steps, steps), power_of_two(args->packets, 8), kSumThreads);
+    const int n_threads = threads_of_block(sum->n_kept * spread, spread);
+    const int step_lanes = power_of_two(spread, n_threads);
+    if (is_of_few_quotients(args))
+        cut_steps(sum, step_lanes, steps, 1, kVec == 8 ? kSweepUnroll : 1);
+    else
+        cut_steps(sum, step_lanes, steps, clamp(2 * steps, 4, kFewSteps));
+    args->row_lanes = {0, bits_of(step_lanes)};
+    lay_out_walk(&args->walk, step_lanes);
+    return n_threads;
+}
+
+// More segments than these take the last block longer to add than they spare.
+constexpr int64_t kMostSegments = 4 * kMultiprocessors;
+
+// A thread that has all terms of its columns has nothing to exchange: of so few terms that pays
+// where there are so many lanes for each.
+constexpr int64_t kMostOwnSteps = 12, kLanesOfOwnStep = kFillingThreads / 128;
+
+// The same over rows. Lanes of a row are 8 or more, or 16 where one of them sums nothing of its
+// own; the other threads of a block are step lanes. Where rows begin anywhere, these are a multiple
+// of the rows after which one begins at the same place of a packet.
+template <int kVec>
+static int lay_out_columns(struct sweep_args *args, int64_t steps)
+{
+    struct sum_args *sum = &args->sum;
+    int64_t least = args->is_shifted ? 16 : 8, turns = 1;
+    while (args->is_shifted && turns * args->walk.inner.g % kVec != 0)
+        turns *= 2;
+    args->by_packets = index_divisor(args->packets);
+    args->n_lanes = sum->n_kept * args->packets;
+    least = clamp(args->n_lanes + args->is_shifted, 1, least);
+    int64_t spread = clamp(blocks_of(sum->n_steps, steps), turns, kSumThreads / least);
+    if (!args->is_shifted && sum->n_steps <= kMostOwnSteps &&
+        args->n_lanes >= sum->n_steps * kLanesOfOwnStep)
+        spread = 1;
+    const int n_threads = threads_of_block(args->n_lanes * spread, least * spread);
+    int64_t step_lanes = blocks_of(sum->n_steps, blocks_of(sum->n_steps, spread));
+    step_lanes = blocks_of(step_lanes, turns) * turns;
+    int64_t lanes = n_threads / step_lanes;
+    lanes = clamp(lanes > 8 ? lanes / 8 * 8 : lanes, 1, args->n_lanes + args->is_shifted);
+    steps = clamp(sum->n_steps / (step_lanes * kMostSegments), steps, sum->n_steps);
+    cut_steps(sum, step_lanes, steps, kFewSteps);
+    args->lanes = (uint32_t)lanes;
+    args->step_lanes = (uint32_t)step_lanes;
+    args->own_lanes = (uint32_t)(lanes - args->is_shifted);
+    lay_out_walk(&args->walk, step_lanes);
+    return (int)blocks_of(lanes * step_lanes, 32) * 32;
+}
+
+template <typename T, int kKind>
+static kernel_fn<sweep_args> *sweep_kernel_of(bool is_columns)
+{
+    return is_columns ? sweep_columns_kernel<T, kKind, kSweepOne>
+                      : sweep_rows_kernel<T, kKind, kSweepOne>;
+}
+
+// Of a block of so many threads.
+template <int kVec>
+static struct sum_groups groups_of(const struct sweep_args *args, bool is_columns, int n_threads)
+{
+    if (is_columns)
+        return {blocks_of(args->n_lanes, args->own_lanes), (int64_t)args->own_lanes * kVec};
+    const int64_t lanes = n_threads >> args->row_lanes.step_bits;
+    return {blocks_of(args->sum.n_kept, lanes), lanes};
+}
+
+template <int kVec>
+static int lay_out_sweep(struct sweep_args *args, bool is_columns, int64_t steps)
+{
+    return is_columns ? lay_out_columns<kVec>(args, steps) : lay_out_rows<kVec>(args, steps);
+}
+
+// A sweep of one gradient, by a kernel of about so many registers, in one wave of blocks where
+// there are few. Threads of columns, whose step lanes are any number, take whole iterations.
+template <int kVec>
+static int lay_out_one(struct sweep_args *args, bool is_columns, int registers)
+{
+    int n_threads = 0;
+    lay_out_in_a_wave(fewest_steps(args, is_columns), is_columns ? kSweepUnroll : 1,
+                      [&](int64_t steps) {
+                          n_threads = lay_out_sweep<kVec>(args, is_columns, steps);
+                          const int64_t n_blocks =
+                              groups_of<kVec>(args, is_columns, n_threads).n * args->sum.n_segments;
+                          return (double)n_blocks / (double)blocks_at_once(n_threads, registers);
+                      });
+    return n_threads;
+}
+
+// Starts a kernel of one gradient, laid out for blocks of so many threads.
+template <typename T>
+static enum roped_status start_sweep(kernel_fn<sweep_args> *kernel, struct sweep_args *args,
+                                     bool is_columns, int n_threads, struct roped_queue *queue,
+                                     struct roped_error *err)
+{
+    struct sum_args *sum = &args->sum;
+    const struct sum_groups groups = groups_of<kVecOf<T>>(args, is_columns, n_threads);
+    enum roped_status status = find_partial(1, &sum, &groups, queue, err);
+    if (status)
+        return status;
+    return start(queue, kernel, dim3((unsigned)n_threads), groups.n, dim3(1, sum->n_segments),
+                 *args, err);
+}
+
+// The gradient of the broadcast side, and with it that of the other one. What a kernel's registers
+// decide is how many blocks of 256 threads a multiprocessor holds: two, or three of a float32 row.
+template <typename T>
+static enum roped_status launch_sweep(struct sweep_args *args, bool is_columns,
+                                      struct roped_queue *queue, struct roped_error *err)
+{
+    const int kind = args->sum.kind;
+    const int registers = sizeof(T) == 2 ? 112 : is_columns || kind == kBinaryOverX ? 96 : 80;
+    return start_sweep<T>(kind == kBinaryMul     ? sweep_kernel_of<T, kBinaryMul>(is_columns)
+                          : kind == kBinaryOverY ? sweep_kernel_of<T, kBinaryOverY>(is_columns)
+                                                 : sweep_kernel_of<T, kBinaryOverX>(is_columns),
+                          args, is_columns, lay_out_one<kVecOf<T>>(args, is_columns, registers),
+                          queue, err);
+}
