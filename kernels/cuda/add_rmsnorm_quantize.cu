@@ -1,7 +1,7 @@
 // add_rmsnorm_quantize.cu - add_rmsnorm_quantize on a CUDA device: the norm (device/norm.cuh) of
 // x + residual, which is stored beside it, with FP8 at its end. Each tensor moves once. Other
 // codes: norm_codes.cuh.
-#include "cuda/norm_launch.cuh"
+#include "cuda/norm_fp8_launch.cuh"
 #include "ops/add_rmsnorm_quantize.h"
 
 extern "C" enum roped_status roped_cuda_add_rmsnorm_quantize(const struct roped_call *call,

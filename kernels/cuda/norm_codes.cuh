@@ -12,6 +12,7 @@
 
 #include "cuda/device/norm_turns.cuh"
 #include "cuda/norm_codes_row.cuh"
+#include "ops/rmsnorm_quantize.h"
 
 // Where a row comes from: sums are sums of terms, or any. As with FP8, it is known only at run time
 // whether the result is rounded, which no other sink has instructions for.

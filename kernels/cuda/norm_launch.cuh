@@ -3,7 +3,7 @@
 #pragma once
 
 #include "cuda/staged_launch.cuh"
-#include "ops/rmsnorm_quantize.h"
+#include "ops/rmsnorm.h"
 
 #include <type_traits>
 
@@ -159,6 +159,63 @@ static int64_t moved_bytes(const struct norm_args *args)
     return args->n_rows * args->hidden * kOfElement;
 }
 
+// Many wide rows of one input: a thread has eight vectors, those of two or four threads that the
+// sum is of, and weights behind the sum. So few threads, with so many registers, that two or three
+// rows are at work on a multiprocessor: one comes while another is summed, and a third is written.
+template <typename K, int kRowShares, int kMostThreads, int kBlocks>
+struct eights_config
+    : norm_config<K, 1024 / kRowShares, 8, kWeightInKind, false, kRowShares, false, true> {
+    static constexpr bool kStartsWeight = false;
+    static constexpr int kBound = kMostThreads, kMinBlocks = kBlocks;
+    static constexpr int kRegisters = (64 << 10) / (kMostThreads * kBlocks) / 8 * 8;
+};
+
+// launch(config, threads) of such rows.
+template <typename K, typename F>
+static auto with_eights(int64_t vectors, const F &launch)
+{
+    const int threads = threads_of_eights(vectors);
+    if (vectors <= kMostVectors / 2)
+        return launch(eights_config<K, 4, 256, 3>{}, threads);
+    if (threads <= 448)
+        return launch(eights_config<K, 2, 448, 2>{}, threads);
+    return launch(eights_config<K, 2, 512, 2>{}, threads);
+}
+
+// Are rows so many that this pays, or do all of them find room at once? Between that the last ones
+// would come alone. Codes of narrower rows have kernels of their own.
+template <typename K>
+static bool takes_eights(const struct norm_args *args, bool is_aligned,
+                         const struct roped_queue *queue)
+{
+    const int64_t vectors = vectors_of<K>(args);
+    if (K::kAdds || !is_aligned || !is_packed(args) || args->weight_kind > kWeightSame ||
+        args->rounds_product || !has_many_rows(args, queue) || !threads_of_eights(vectors) ||
+        (K::kSink != kToFloats && vectors <= kMostVectors / 2))
+        return false;
+    return with_eights<K>(vectors, [&](auto config, int threads) {
+        const int64_t at_once = (64 << 10) / (config.kRegisters * threads);
+        const int64_t enough = config.kShares == 4 ? 48 : 15;
+        return args->n_rows <= at_once * queue->n_multiprocessors ||
+               args->n_rows >= enough * queue->n_multiprocessors;
+    });
+}
+
+template <typename K>
+static enum roped_status launch_eights(struct norm_args *args, struct roped_queue *queue,
+                                       struct roped_error *err)
+{
+    args->n_vectors = (int32_t)vectors_of<K>(args);
+    return with_eights<K>(args->n_vectors, [&](auto config, int threads) {
+        using C = decltype(config);
+        kernel_fn<norm_args> *kernel = norm_kernel<K, C, false>;
+        if constexpr (K::kSink == kToFloats)
+            if (passes_l2(moved_bytes<K>(args), queue))
+                kernel = norm_kernel<K, keeping<C>, false>;
+        return start(queue, kernel, dim3((unsigned)threads), args->n_rows, dim3(), *args, err);
+    });
+}
+
 // One row for each group, and of a single one several blocks.
 template <typename K, typename C>
 static enum roped_status launch_single(const struct norm_args *args, struct roped_queue *queue,
@@ -168,6 +225,15 @@ static enum roped_status launch_single(const struct norm_args *args, struct rope
     int parts = C::kMayPart ? parts_of_row<K>(args, (int)block.x) : 1;
     return start(queue, norm_kernel_of<K, C>(args), block, blocks_of(args->n_rows, C::kGroups),
                  dim3(1, parts), *args, err);
+}
+
+// A row for each block, with lines that stay in L2.
+template <typename K, typename C>
+static enum roped_status launch_kept(const struct norm_args *args, struct roped_queue *queue,
+                                     struct roped_error *err)
+{
+    return start(queue, norm_kernel<K, C, false>, block_of<C>(args), args->n_rows, dim3(), *args,
+                 err);
 }
 
 // Are rows so many that half of the threads of a small block should take each, with twice the
@@ -199,16 +265,29 @@ static enum roped_status launch_halves(const struct norm_args *args, struct rope
     return start(queue, kernel, block_of<C>(args), args->n_rows, dim3(), *args, err);
 }
 
+// C, with weights behind the sum, and registers for so many rows on a multiprocessor.
+template <typename C, int kRows>
+struct weights_behind : C {
+    static constexpr bool kStartsWeight = false;
+    static constexpr int kMinBlocks = kRows;
+};
+
 // Of many rows: half of the threads, with twice the vectors, where all of them would be a
 // multiprocessor's only block.
 template <typename Few, typename Half>
 using gathered = std::conditional_t<Few::kThreads == 1024 && Few::kVectors == 2, Half, Few>;
 
+// Vectors of rows that halves of 1,024 threads have, of which four or three blocks find room on a
+// multiprocessor, with 56 registers.
+constexpr int kMostOfFour = 1152, kMostOfThree = 1536;
+
 // Many rows whose scales are their own are bound by instructions: half of the threads, with twice
 // the vectors, share out what a row costs beside its elements. They also keep up with memory where
 // sums that pass L2 are divided by a given scale, and where many rows of one input have more than
-// 512 vectors: three blocks of them or more find room on a multiprocessor. Those of more than 2,048
-// take turns where there is room for them.
+// 512 vectors: three blocks of them or more find room on a multiprocessor. Rows of more than 1,024
+// vectors into codes are taken in turn where that keeps more of them on their way than a row for
+// each block does: of one input, but for those of which four find room, and of sums that fit L2,
+// but for wide ones and for scales that are a row's own.
 template <typename K, int kThreads, int kVectors, weight_class kClass,
           bool kAny = (kThreads >= 512)>
 static enum roped_status launch_config(struct norm_args *args, struct roped_queue *queue,
@@ -218,6 +297,8 @@ static enum roped_status launch_config(struct norm_args *args, struct roped_queu
     constexpr bool kHalvesLarge = kThreads == 256 && K::kAdds && K::kSink == kToFp8;
     constexpr bool kHalvesMany = kThreads == 512 && !K::kAdds;
     constexpr bool kIsSmall = (kThreads == 128 || kThreads == 256) && kVectors == 2;
+    constexpr bool kIsWideCodes = kThreads == 1024 && kVectors == 2 && K::kSink != kToFloats;
+    constexpr bool kIsSumIntoCodes = kThreads == 512 && K::kAdds && K::kSink != kToFloats;
     constexpr bool kIsSum = kThreads == 256 && K::kAdds && K::kSink == kToFloats;
     constexpr bool kMayHalve = kIsSmall &&
                                !(K::kAdds && kThreads == 256 && sizeof(typename K::T) == 4) &&
@@ -228,7 +309,9 @@ static enum roped_status launch_config(struct norm_args *args, struct roped_queu
     // a largest value is exchanged once more
     constexpr bool kHasFew =
         !std::is_same_v<all, one> && (kThreads == 512 || K::kSink != kToFp8PerRow);
-    using whole = norm_config<K, one::kThreads, one::kVectors, kClass, one::kMayLoop, one::kShares,
+    constexpr bool kTakesTurns =
+        one::kMayLoop && !(kIsWideCodes && K::kAdds && K::kSink == kToFp8PerRow);
+    using whole = norm_config<K, one::kThreads, one::kVectors, kClass, kTakesTurns, one::kShares,
                               false, kAny>;
     using halved = norm_config<K, kThreads / 2, kVectors * 2, kClass, true, 2>;
     using many = std::conditional_t<kHalves, halved, whole>;
@@ -239,14 +322,29 @@ static enum roped_status launch_config(struct norm_args *args, struct roped_queu
             return launch_single<K, all>(args, queue, err);
     int64_t n_blocks = blocks_of(args->n_rows, one::kGroups);
     int64_t rows = rows_per_group<one>(n_blocks, queue->n_multiprocessors);
+    const bool keeps = passes_l2(moved_bytes<K>(args), queue) && !args->rounds_product;
+    if constexpr (kIsWideCodes && !K::kAdds)
+        if (K::kSink != kToFp8PerGroup && args->n_vectors <= kMostOfFour)
+            return launch_single<K, one>(args, queue, err);
+    if constexpr (kIsWideCodes && K::kAdds) {
+        if (keeps)
+            return launch_kept<K, keeping<one>>(args, queue, err);
+        if (K::kSink == kToFp8PerRow || args->n_vectors > kMostOfThree)
+            return launch_single<K, one>(args, queue, err);
+    }
+    if constexpr (kIsSumIntoCodes)
+        if (keeps && (K::kSink != kToFp8 || 8 * args->n_vectors <= 7 * 2 * kThreads))
+            return launch_kept<K, keeping<weights_behind<half_of, 3>>>(args, queue, err);
     if constexpr (kMayHalve)
         if (has_halves<K, kThreads>(args, rows, queue))
             return launch_halves<K, half_of>(args, queue, err);
     if constexpr (kIsSmall && K::kSink == kToFloats && !kIsSum)
         return launch_single<K, all>(args, queue, err);
     // norms of one input into FP8 write too little to gain by what they keep
-    if constexpr (K::kAdds || K::kSink == kToFloats)
-        if (passes_l2(moved_bytes<K>(args), queue) && !args->rounds_product) {
+    constexpr bool kMayKeep = K::kSink == kToFloats || (K::kAdds && !kIsWideCodes &&
+                                                        !(kIsSumIntoCodes && K::kSink != kToFp8));
+    if constexpr (kMayKeep)
+        if (keeps) {
             const int64_t turns = kHalvesLarge ? 1 : rows; // one was measured to be faster
             return start(queue, norm_kernel<K, keeping<large>, false>, block_of<large>(args),
                          blocks_of(n_blocks, turns), dim3(), *args, err);
@@ -350,12 +448,6 @@ static bool waits_as_packets(const struct norm_args *args, bool is_aligned,
     return !is_aligned && bytes_of_packets<K>(args, staged_threads<K>(args), queue) > 0;
 }
 
-// Has a row one scale, which is made of it or was given?
-static inline bool has_one_scale(const struct quantize_plan *plan)
-{
-    return !plan->dynamic || plan->tiles.n_tiles == 1;
-}
-
 // Sums of terms, of which registers hold what models have: rows of up to 2,048 vectors, and no
 // codes. What is held takes registers, so a group takes one row.
 template <typename K, int kThreads, int kVectors>
@@ -394,6 +486,9 @@ static enum roped_status launch_norm(struct norm_args *args, bool is_aligned,
                                      struct roped_queue *queue, struct roped_error *err)
 {
     const int64_t vectors = vectors_of<K>(args);
+    if constexpr (!K::kAdds)
+        if (takes_eights<K>(args, is_aligned, queue))
+            return launch_eights<K>(args, queue, err);
     if constexpr (K::kSink == kToFloats && !K::kAdds) {
         args->n_places = places_in_turn<K>(args, is_aligned, queue);
         if (args->n_places)
@@ -568,81 +663,3 @@ static bool has_vectors(const struct norm_args *args, uintptr_t y_bytes)
                         args->addend}) &&
            is_aligned(args->y, y_bytes);
 }
-
-// ------------------------------------------------------------------------------------ FP8
-
-// What args of a norm into FP8 have beside those of norm_args_of. scales is NULL where the scale is
-// given.
-static inline void set_quantize_args(struct norm_args *args,
-                                     const struct rmsnorm_quantize_plan *plan,
-                                     const struct roped_tensor *scales)
-{
-    const struct quantize_plan *codes = &plan->quantize;
-    args->is_e5m2 = codes->rule.element == CODE_E5M2;
-    args->rounds_result = plan->norm.rounding == RMSNORM_ROUND_TYPE;
-    args->scales = static_cast<float *>(scales->data);
-    args->n_groups = codes->tiles.n_tiles;
-    args->scale_row = codes->tiles.scale_row;
-    args->scale_group = codes->tiles.scale_tile;
-    args->divisor = divisor_of(codes->dynamic ? codes->rule.largest : codes->dequant_scale);
-    args->scale_ub = codes->rule.scale_ub;
-    args->smallest_scale = codes->rule.least_scale;
-}
-
-// Zeros at the places behind the last row's scale of each group: a block for each.
-struct padding_args {
-    float *first;
-    int64_t scale_group;
-    int32_t n_padding;
-};
-
-static __global__ void clear_padding_kernel(const __grid_constant__ struct padding_args args)
-{
-    let_next_start();
-    wait_for_previous();
-    float *to = args.first + blockIdx.x * args.scale_group;
-    for (int i = threadIdx.x; i < args.n_padding; i += blockDim.x)
-        to[i] = 0.0f;
-}
-
-static inline enum roped_status clear_padding(const struct norm_args *args, int64_t n_padding,
-                                              struct roped_queue *queue, struct roped_error *err)
-{
-    struct padding_args padding = {args->scales + args->n_rows, args->scale_group,
-                                   (int32_t)n_padding};
-    if (n_padding == 0)
-        return ROPED_OK;
-    return start(queue, clear_padding_kernel, dim3(32), args->n_groups, dim3(), padding, err);
-}
-
-// The kernel of a kind of scale: given, of rows, of groups.
-template <typename T, bool kAdds>
-static enum roped_status launch_quantized(struct norm_args *args,
-                                          const struct rmsnorm_quantize_plan *plan,
-                                          struct roped_queue *queue, struct roped_error *err)
-{
-    bool is_aligned = has_vectors<T>(args, kVecOf<T>), rounds_sum = plan->norm.rounds_sum;
-    const struct code_tiles *tiles = &plan->quantize.tiles;
-    if (!plan->quantize.dynamic)
-        return launch_source<T, kAdds, kToFp8>(args, is_aligned, rounds_sum, queue, err);
-    enum roped_status status = clear_padding(args, tiles->n_padding, queue, err);
-    if (status)
-        return status;
-    if (tiles->n_tiles == 1)
-        return launch_source<T, kAdds, kToFp8PerRow>(args, is_aligned, rounds_sum, queue, err);
-    while ((kVecOf<T> << args->group_shift) < tiles->tile_width)
-        args->group_shift++;
-    return launch_source<T, kAdds, kToFp8PerGroup>(args, is_aligned, rounds_sum, queue, err);
-}
-
-// Codes that are not FP8, and FP8 whose scales are rounded, of x and of sums: norm_codes.cuh. In
-// files of their own, for compilers have enough to do with this one. args has what norm_args_of,
-// set_residual and set_terms say.
-enum roped_status roped_cuda_rmsnorm_codes(const struct norm_args &args,
-                                           const struct roped_call *call,
-                                           const struct roped_tensor *scales,
-                                           struct roped_queue *queue, struct roped_error *err);
-enum roped_status roped_cuda_add_rmsnorm_codes(const struct norm_args &args,
-                                               const struct roped_call *call,
-                                               const struct roped_tensor *scales,
-                                               struct roped_queue *queue, struct roped_error *err);

@@ -1,6 +1,6 @@
 // rmsnorm_quantize.cu - rmsnorm_quantize on a CUDA device: the norm (device/norm.cuh) with FP8 at
 // its end. Every element is read once and written as one byte. Other codes: norm_codes.cuh.
-#include "cuda/norm_launch.cuh"
+#include "cuda/norm_fp8_launch.cuh"
 
 extern "C" enum roped_status roped_cuda_rmsnorm_quantize(const struct roped_call *call,
                                                          struct roped_queue *queue,
@@ -21,7 +21,8 @@ extern "C" enum roped_status roped_cuda_rmsnorm_quantize(const struct roped_call
         using T = typename decltype(tag)::type;
         using K = norm_kind<T, kFromX, kToFp8>;
         const bool is_aligned = has_vectors<T>(&args, kVecOf<T>);
-        if (places_in_turn<K>(&args, is_aligned, queue) > 0 ||
+        if ((places_in_turn<K>(&args, is_aligned, queue) > 0 &&
+             !takes_eights<K>(&args, is_aligned, queue)) ||
             (has_one_scale(&plan->quantize) && waits_as_packets<K>(&args, is_aligned, queue)))
             return roped_cuda_rmsnorm_codes(args, call, scales, queue, err);
         return launch_quantized<T, false>(&args, plan, queue, err);

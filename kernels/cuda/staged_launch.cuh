@@ -38,6 +38,18 @@ static inline int wide_threads(int64_t vectors)
     return vectors <= 7168 ? 640 : 1024;
 }
 
+// Threads with eight vectors each of a row of more than 1,536 vectors, which have the shares of two
+// or four, or 0 where there are no such threads.
+static inline int threads_of_eights(int64_t vectors)
+{
+    if (vectors <= kMostVectors * 3 / 8 || vectors > kMostVectors)
+        return 0;
+    if (vectors > kMostVectors / 2)
+        return threads_of_row<1024, 4>(vectors) / 2;
+    const int shares = threads_of_row<1024, 2>(vectors);
+    return shares % 128 == 0 ? shares / 4 : 0;
+}
+
 // More than a row or two for each multiprocessor: then threads and registers are to be shared out
 // well, before that every thread has as little to do as there are threads for.
 static inline bool has_many_rows(const struct norm_args *args, const struct roped_queue *queue)

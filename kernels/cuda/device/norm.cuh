@@ -381,6 +381,9 @@ struct row_gains {
 template <typename K, typename C, bool kRounds>
 struct row_writer {
     static constexpr int kThreads = C::kThreads, kVectors = C::kVectors;
+    // results that are there at once, all or one by one: those of eight vectors of 16 bits would
+    // take more registers than two rows on a multiprocessor leave
+    static constexpr int kHeld = kVectors * K::kVec > 32 ? 1 : kVectors;
     const norm_args &args;
     const row_values<K, C> &values;
     const row_gains<K, C> &gains;
@@ -433,12 +436,11 @@ struct row_writer {
     __device__ __forceinline__ void write_per_row(int turn) const
     {
         __shared__ float partial[2][(kThreads + 31) / 32];
-        float y[kVectors][K::kVec], most = 0;
-        shared_divisor divisor[kVectors];
+        float y[kHeld][K::kVec], most = 0;
 #pragma unroll
         for (int v = 0; v < kVectors; v++) {
-            result(v, y[v]);
-            most = largest_of(most, y[v]);
+            result(v, y[v % kHeld]);
+            most = largest_of(most, y[v % kHeld]);
         }
         clear_missing<C>(partial[turn]);
         float row_scale = scale_for(args, largest_in_group<kThreads>(most, partial[turn]));
@@ -446,10 +448,16 @@ struct row_writer {
             return; // whole warps
         if (part.thread == 0 && part.writes(0))
             args.scales[part.row] = row_scale;
+        shared_divisor divisor[kHeld];
 #pragma unroll
-        for (int v = 0; v < kVectors; v++)
-            divisor[v] = divisor_of(row_scale);
-        write_codes(0, divisor, y);
+        for (shared_divisor &of : divisor)
+            of = divisor_of(row_scale);
+#pragma unroll
+        for (int v = 0; v < kVectors; v += kHeld) {
+            if constexpr (kHeld == 1)
+                result(v, y[0]);
+            write_codes(v, divisor, y);
+        }
     }
     __device__ __forceinline__ void store_group_scale(int v, float group_scale) const
     {
@@ -482,40 +490,44 @@ struct row_writer {
                           __shfl_sync(0xFFFFFFFFu, my_divisor.low, source + v * step)};
         write_codes(0, divisor, y);
     }
-    // Each thread finds the scales of all of its vectors.
-    __device__ __forceinline__ void write_spread(float (&most)[kVectors],
-                                                 float (&y)[kVectors][K::kVec]) const
+    // Each thread finds the scales of n of its vectors, from first on.
+    template <int n>
+    __device__ __forceinline__ void write_spread(int first, float (&most)[n],
+                                                 float (&y)[n][K::kVec]) const
     {
-        shared_divisor divisor[kVectors];
-        float scales[kVectors];
+        shared_divisor divisor[n];
+        float scales[n];
         int group_vectors = 1 << args.group_shift;
         spread_largest<kThreads>(most, group_vectors);
 #pragma unroll
-        for (int v = 0; v < kVectors; v++) {
+        for (int v = 0; v < n; v++) {
             scales[v] = scale_for(args, most[v]);
             divisor[v] = divisor_of(scales[v]);
         }
-        write_codes(0, divisor, y);
+        write_codes(first, divisor, y);
 #pragma unroll
-        for (int v = 0; v < kVectors; v++)
+        for (int v = first; v < first + n; v++)
             if (part.writes(v) && ((v * C::threads() + part.thread) & (group_vectors - 1)) == 0)
-                store_group_scale(v, scales[v]);
+                store_group_scale(v, scales[v - first]);
     }
     __device__ __forceinline__ void write_per_group() const
     {
         constexpr int kFewest = 16 / K::kVec; // vectors of the smallest group
-        float y[kVectors][K::kVec], most[kVectors];
 #pragma unroll
-        for (int v = 0; v < kVectors; v++) {
-            result(v, y[v]);
-            most[v] = largest_of(0, y[v]);
+        for (int first = 0; first < kVectors; first += kHeld) {
+            float y[kHeld][K::kVec], most[kHeld];
+#pragma unroll
+            for (int v = 0; v < kHeld; v++) {
+                result(first + v, y[v]);
+                most[v] = largest_of(0, y[v]);
+            }
+            if constexpr (!C::kTakesRows)
+                write_spread(first, most, y);
+            else if (kFewest >= kVectors || (1 << args.group_shift) >= kVectors)
+                write_shared(most, y);
+            else
+                write_spread(first, most, y);
         }
-        if constexpr (!C::kTakesRows)
-            write_spread(most, y);
-        else if (kFewest >= kVectors || (1 << args.group_shift) >= kVectors)
-            write_shared(most, y);
-        else
-            write_spread(most, y);
     }
     __device__ __forceinline__ void finish(int turn) const
     {

@@ -105,6 +105,25 @@ __device__ __forceinline__ Acc sum_in_group(const Acc (&x)[2], Acc *shared, int 
     return sum_tree<kThreads / 16>(shared);
 }
 
+// The same of four times as many, by a quarter of them: lanes of each quarter of a warp take over
+// one of the four.
+template <int kThreads, typename Acc, typename F = wait_idly>
+__device__ __forceinline__ Acc sum_in_group(const Acc (&x)[4], Acc *shared, int n_warps,
+                                            const F &meanwhile = {})
+{
+    const bool is_upper = threadIdx.x & 16, is_odd = threadIdx.x & 8;
+    Acc low = is_upper ? x[2] : x[0], high = is_upper ? x[3] : x[1];
+    low += __shfl_xor_sync(0xFFFFFFFFu, is_upper ? x[0] : x[2], 16);
+    high += __shfl_xor_sync(0xFFFFFFFFu, is_upper ? x[1] : x[3], 16);
+    Acc mine = is_odd ? high : low;
+    mine += __shfl_xor_sync(0xFFFFFFFFu, is_odd ? low : high, 8);
+    mine = sum_in_warp<8>(mine, meanwhile);
+    if (threadIdx.x % 8 == 0)
+        shared[threadIdx.x / 32 + ((threadIdx.x & 31) / 8) * n_warps] = mine;
+    __syncthreads();
+    return sum_tree<kThreads / 8>(shared);
+}
+
 // The tree of a number of warps known at run time only, in a warp, leaves first: zeros, of which
 // the others are, change no sum of squares.
 template <typename Acc>
