@@ -13,7 +13,7 @@ template <typename K, int kRowThreads, int kRowVectors, bool kKeep, int kRowShar
           bool kIsSmall = false>
 struct pair_config : norm_config<K, kRowThreads, kRowVectors, kWeightInKind, false, kRowShares,
                                  false, (kRowThreads * kRowShares >= 512)> {
-    static constexpr bool kKeeps = kKeep;
+    static constexpr bool kKeeps = kKeep, kIsSecondLate = false;
     static constexpr int kBlock = kIsSmall ? 128 : pair_config::norm_config::kBlock;
     static constexpr int kGroups = kBlock / kRowThreads;
     static constexpr int kBound = kBlock; // threads of a block, at most
@@ -36,6 +36,14 @@ struct pair_config : norm_config<K, kRowThreads, kRowVectors, kWeightInKind, fal
 template <typename C>
 struct beside_another : C {
     static constexpr int kBound = 576, kMinBlocks = 2;
+};
+
+// C, with registers for so many rows of so many threads on a multiprocessor, of which one comes
+// while others are summed and written: a second tensor that is not normalised has none of them.
+template <typename C, norm_pair kPair, int kMostThreads, int kRows>
+struct beside_others : C {
+    static constexpr bool kStartsWeight = false, kIsSecondLate = kPair != GATE_THEN_NORM;
+    static constexpr int kBound = kMostThreads, kMinBlocks = kRows;
 };
 
 // Rows that wait in shared memory, so many of them in a block: of both tensors, of which many rows
@@ -124,6 +132,25 @@ static inline bool fills_a_turn(const struct norm_args *args, const struct roped
     return args->n_rows > 12 * chips && args->n_rows <= 16 * chips;
 }
 
+// Do three rows of up to 1,536 vectors find room on a multiprocessor (beside_others), or two of
+// 2,305 to 2,816, and does that pay? Of few rows the last ones would come alone. A gate behind the
+// norm is unpacked and activated in front of the stores then, which narrower rows of float16 and
+// float32 wait for.
+constexpr int kMostOfEights = 2816;
+template <typename K>
+static bool finds_more_room(const struct norm_args *args, const struct roped_queue *queue)
+{
+    const int64_t vectors = args->n_vectors, each = args->n_rows / queue->n_multiprocessors;
+    if (vectors > kMostOfThree)
+        return K::kPair != GATE_THEN_NORM && each >= 12 && vectors > 4 * 576 &&
+               vectors <= kMostOfEights;
+    if (K::kPair == GATE_THEN_NORM)
+        return each >= 8;
+    if (vectors > 1280)
+        return has_many_rows(args, queue);
+    return K::kPair == NORM_THEN_GATE && std::is_same_v<typename K::T, __nv_bfloat16> && each >= 8;
+}
+
 // Many rows beside a gate of 16 bits are bound by instructions: half of the threads share out what
 // a row costs beside its elements. A row of a warp, or of a small block whose threads all have
 // vectors, gains nothing. What a call reads and writes must not be found in L2 for its
@@ -145,6 +172,9 @@ static enum roped_status launch_pair_rows(struct pair_args *args, struct roped_q
     using many = pair_config<K, kThreads / kShares, kVectors * kShares, false, kShares, kIsOfWarp>;
     using few = pair_config<K, kThreads, kIsOfWarp ? 4 : kVectors, false>;
     using kept = pair_config<K, kThreads / kShares, kVectors * kShares, true, kShares>;
+    using of_more = std::conditional_t<
+        kVectors == 2, beside_others<many, K::kPair, 384, 3>,
+        beside_others<pair_config<K, 512, 8, false, 2>, K::kPair, kMostOfEights / 8, 2>>;
     struct norm_args *norm = &args->norm;
     const int64_t bytes =
         (K::kAdds ? 3 : 2) * norm->n_rows * norm->hidden * (int64_t)sizeof(typename K::T);
@@ -154,6 +184,13 @@ static enum roped_status launch_pair_rows(struct pair_args *args, struct roped_q
             return passes_l2(bytes, queue)
                        ? launch_pair_config<K, beside_another<kept>>(args, 1, queue, err)
                        : launch_pair_config<K, beside_another<many>>(args, 1, queue, err);
+    if constexpr (kThreads == 1024 && K::kAdds && (kVectors == 2 || K::kPair != GATE_THEN_NORM))
+        if (finds_more_room<K>(norm, queue))
+            return launch_pair_config<K, of_more>(args, 1, queue, err);
+    if constexpr (kThreads == 512 && kHalves && K::kPair == NORM_THEN_GATE)
+        if (norm->n_rows >= 8 * (int64_t)queue->n_multiprocessors)
+            return launch_pair_config<K, beside_others<many, K::kPair, 256, 4>>(args, 1, queue,
+                                                                                err);
     if constexpr (kMayKeep)
         if (passes_l2(bytes, queue))
             return launch_pair_config<K, kept>(args, 1, queue, err);

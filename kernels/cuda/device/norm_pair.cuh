@@ -223,7 +223,14 @@ __device__ __forceinline__ row_scale scale_of_values(const norm_args &args,
     return {is_done ? scale : exact};
 }
 
+__device__ __forceinline__ void prefetch_to_l2(const void *from)
+{
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(from)));
+}
+
 // Weights of a thread's vectors are started with the row's where registers hold both.
+// C::kIsSecondLate: the second tensor, which is not normalised, has no registers, and comes to L2
+// meanwhile.
 template <typename K, typename C>
 __global__ void __launch_bounds__(C::kBound, C::kMinBlocks)
     pair_kernel(const __grid_constant__ struct pair_args args)
@@ -258,7 +265,9 @@ __global__ void __launch_bounds__(C::kBound, C::kMinBlocks)
         clear<K>(raw, v);
         if (part.reads(v)) {
             raw.x[v] = load_16_by<C::kKeeps>(policy, source.x + at);
-            if constexpr (K::kAdds)
+            if constexpr (K::kAdds && C::kIsSecondLate)
+                prefetch_to_l2(source.residual + at);
+            else if constexpr (K::kAdds)
                 raw.residual[v] = load_16_by<C::kKeeps>(policy, source.residual + at);
         }
     }
@@ -277,18 +286,38 @@ __global__ void __launch_bounds__(C::kBound, C::kMinBlocks)
     const row_scale scale = rounded_scale<K>(args, scale_of_values<K, C>(norm, values));
     if (C::kMayPart && part.to_write <= 0)
         return; // whole warps
-#pragma unroll
-    for (int v = 0; v < kVectors; v++) {
+    auto finish = [&](int v, const uint4 &weight, const uint4 &second) {
         float gain[K::kVec], other[K::kVec], y[K::kVec];
-        if (kVectors > 2 && !part.writes(v)) // often of whole warps
-            continue;
-        unpack<T>(C::kStartsWeight ? weights[v % kStarted] : load_weight(v), gain);
+        unpack<T>(weight, gain);
         add_bias(norm, gain);
         values.template get<true>(v, y);
-        unpack_second<K>(args, raw.residual[K::kAdds ? v : 0], other);
+        unpack_second<K>(args, second, other);
         finish_pair<K>(args, gain, scale, other, y);
         if (part.writes(v))
             store_result<K, true>(norm, part.at + v * part.step(), K::kVec, y);
+    };
+    if constexpr (C::kIsSecondLate) {
+#pragma unroll
+        for (int v = 0; v < kVectors; v += 2) { // no branch between their loads
+            uint4 weight[2], second[2];
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const int at = part.reads(v + i) ? (v + i) * part.step() * (int)sizeof(T) : 0;
+                second[i] = load_16_by<C::kKeeps>(policy, source.residual + at);
+                weight[i] = load_16_by<C::kKeeps>(policy, gains + at);
+            }
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                finish(v + i, has_gains ? weight[i] : no_weight<T>(), second[i]);
+        }
+    } else {
+#pragma unroll
+        for (int v = 0; v < kVectors; v++) {
+            if (kVectors > 2 && !part.writes(v)) // often of whole warps
+                continue;
+            finish(v, C::kStartsWeight ? weights[v % kStarted] : load_weight(v),
+                   raw.residual[K::kAdds ? v : 0]);
+        }
     }
 }
 

@@ -102,8 +102,7 @@ struct staged_pair {
     {
 #pragma unroll 1
         for (int vector = first; first % 8 == 0 && vector < end; vector += step)
-            asm volatile("prefetch.global.L2 [%0];" ::"l"(
-                __cvta_generic_to_global(from + (int64_t)vector * 16)));
+            prefetch_to_l2(from + (int64_t)vector * 16);
     }
     __device__ __forceinline__ void fetch() const
     {
