@@ -127,11 +127,16 @@ static enum roped_status launch_centred_held(const struct norm_args &args, int64
     // of one input of 16 bits what it takes to be one of several blocks would spill
     constexpr bool kParts = kMayPart && (K::kAdds || sizeof(typename K::T) == 4);
     using parted = centred_config<K, kVectors, kIsNarrow, true, false, 1, kMayPart>;
-    using plain = centred_config<K, kVectors, kIsNarrow, true, false, 1, kParts>;
+    // float32 has registers for three vectors' weights whatever the number of rows
+    constexpr bool kHasRoom =
+        kVectors == 3 && !K::kAdds && !K::kHasHeads && sizeof(typename K::T) == 4;
+    using late = centred_config<K, kVectors, kIsNarrow, true, false, 1, kParts>;
+    using plain = std::conditional_t<kHasRoom, with_weights<late>, late>;
     constexpr bool kHalves = kVectors == 2 && !kIsNarrow && !K::kAdds && !K::kHasHeads;
     constexpr int kShares = kHalves ? 2 : 1;
     using half = centred_config<K, kVectors * kShares, kIsNarrow, true, false, kShares, kParts>;
-    using kept = centred_config<K, kVectors * kShares, kIsNarrow, true, true, kShares, kParts>;
+    using late_kept = centred_config<K, kVectors * kShares, kIsNarrow, true, true, kShares, kParts>;
+    using kept = std::conditional_t<kHasRoom, with_weights<late_kept>, late_kept>;
     using any = centred_config<K, kVectors, kIsNarrow, false>;
     // float32, which has less to compute, gains nothing
     constexpr bool kMayTurn =
@@ -154,6 +159,10 @@ static enum roped_status launch_centred_held(const struct norm_args &args, int64
         if (turns >= 3)
             return launch_centred_turns<K, turning>(args, vectors, turns, queue, err);
     }
+    if constexpr (kMayTurn && kVectors == 3)
+        if (args.n_rows <= 8 * (int64_t)queue->n_multiprocessors)
+            return launch_centred_rows<K, with_weights<plain>>(
+                centred_kernel<K, with_weights<plain>>, args, vectors, queue, err);
     if constexpr (kMayPart && !kParts)
         if (centred_parts(args.n_rows, centred_shares(vectors), parted::kRegisters, queue) > 1)
             return launch_centred_rows<K, parted>(centred_kernel<K, parted>, args, vectors, queue,
@@ -162,8 +171,9 @@ static enum roped_status launch_centred_held(const struct norm_args &args, int64
         if (passes_l2(moved_bytes<K>(&args), queue))
             return launch_centred_rows<K, kept>(centred_kernel<K, kept>, args, vectors, queue, err);
     constexpr double kTurnsOfWarp = sizeof(typename K::T) == 4 ? 0.5 : 1;
-    if (kHalves && has_turns(&args, vectors, vectors <= 128 ? kTurnsOfWarp : 4, queue))
-        return launch_centred_rows<K, half>(centred_kernel<K, half>, args, vectors, queue, err);
+    if constexpr (kHalves)
+        if (has_turns(&args, vectors, vectors <= 128 ? kTurnsOfWarp : 4, queue))
+            return launch_centred_rows<K, half>(centred_kernel<K, half>, args, vectors, queue, err);
     return launch_centred_rows<K, plain>(centred_kernel<K, plain>, args, vectors, queue, err);
 }
 

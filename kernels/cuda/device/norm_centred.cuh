@@ -46,6 +46,15 @@ struct centred_config {
                                       : kVectors > 4 || kShares == 2 ? 64
                                                                      : 56;
 };
+
+// C of three vectors, whose weights come with the row, not one vector ahead of their use: a row
+// that has a multiprocessor for itself would wait for each of them.
+template <typename C>
+struct with_weights : C {
+    static constexpr bool kStartsWeights = true;
+    static constexpr int kRegisters = 72;
+};
+
 // ------------------------------------------------------------------------------------ places
 
 // The threads of a row: whole warps, which are a block, or the blocks of a cluster, or a power of
