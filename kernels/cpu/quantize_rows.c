@@ -350,6 +350,22 @@ static void powers(const struct code_rule *rule, const int32_t *largest,
 }
 
 #if defined(HAS_BYTE_TABLES)
+INLINE void odd_words_of(enum roped_dtype dtype, uint16_t *to, const void *x,
+                         int64_t n)
+{
+    for (int64_t i = 0; i < n; i += BLOCK)
+        store16(to + i, odd_word(load(dtype, HALVES, at(dtype, x, i), BLOCK)));
+}
+
+static void odd_words(enum roped_dtype dtype, uint16_t *to, const void *x,
+                      int64_t n)
+{
+    if (dtype == ROPED_F16)
+        odd_words_of(ROPED_F16, to, x, n);
+    else
+        odd_words_of(ROPED_F32, to, x, n);
+}
+
 static void largest_groups(const void *x, int64_t n, int64_t group,
                            bool counts_nan, int32_t *most)
 {
@@ -647,6 +663,7 @@ const struct cpu_quantize_rows ISA(cpu_quantize_rows) = {
     .encode = encode,
 #if defined(HAS_BYTE_TABLES)
     .encode_bf16 = encode_bf16,
+    .odd_words = odd_words,
     .largest_groups = largest_groups,
     .encode_powers = encode_powers,
     .encode_nvfp4 = encode_nibbles,
