@@ -5,7 +5,6 @@
 #include "cpu/norm.h"
 
 #include "cpu/codes.h"
-#include "cpu/norm_sum.h"
 
 struct norm_loop {
     const struct cpu_rows *rows;
@@ -18,7 +17,7 @@ struct norm_loop {
      * segments, each with room for the sums of a batch where others than the
      * stored are normalised. */
     bool has_terms;
-    struct cpu_norm_sum sum;
+    struct cpu_sum sum;
     int64_t n_segments;
     void *kept;  /* or NULL */
     float *gain; /* weights, of codes */
@@ -166,13 +165,13 @@ static void add_terms(const struct norm_loop *loop, int64_t row, void *kept,
     const int64_t width = loop->norm.width;
     const size_t bytes = kept ? roped_dtype_bytes(loop->sum.kept_dtype) : 0;
     for (int64_t i = 0; i < rows->n; i++) {
-        const struct cpu_norm_terms terms = {
+        const struct cpu_terms terms = {
             .x = row_of(loop, call->x, row + i),
             .residual = row_of(loop, call->residual, row + i),
             .addend = row_of(loop, call->addend, row + i),
             .sum = row_of(loop, call->residual_out, row + i),
             .kept = kept ? cpu_at(kept, i * width, bytes) : NULL};
-        cpu_norm_sum_row(&loop->sum, &terms);
+        loop->rows->sum(&loop->sum, &terms, width);
     }
     rows->x = kept ? kept : rows->sum;
     rows->stride.x = kept ? width : rows->stride.sum;
@@ -355,14 +354,20 @@ enum roped_status cpu_norm_sums(const struct cpu_norm_call *norm,
         return ROPED_OK;
     }
     struct norm_loop loop = loop_of(norm, call, queue);
-    loop.has_terms = has_terms;
-    loop.sum = (struct cpu_norm_sum){.rows = loop.rows,
-                                     .plan = plan,
-                                     .dtype = dtype,
-                                     .residual_dtype = residual_dtype};
-    loop.n_segments = cpu_segments(queue, plan->n_rows);
     const bool keeps = is_sum && (residual_dtype != dtype ||
                                   (dtype != ROPED_F32 && !plan->rounds_sum));
+    loop.has_terms = has_terms;
+    loop.sum = (struct cpu_sum){.dtype = dtype,
+                                .residual_dtype = residual_dtype,
+                                .x_scale = plan->x_scale,
+                                .residual_scale = plan->residual_scale,
+                                .addend_scale = plan->addend_scale,
+                                .sum_scale = plan->sum_scale,
+                                .rounds = plan->rounds_sum,
+                                .residual_first =
+                                    plan->sum_order == RMSNORM_RESIDUAL_FIRST,
+                                .is_streamed = loop.norm.is_streamed && keeps};
+    loop.n_segments = cpu_segments(queue, plan->n_rows);
     enum roped_status status = take_scratch(&loop, keeps, queue, err);
     if (status)
         return status;

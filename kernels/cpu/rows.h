@@ -145,6 +145,27 @@ struct cpu_normal {
     float s;
 };
 
+/*
+ * How rows are added up before their norm where that is more than x + residual
+ * of one type: ops/rmsnorm.h.
+ */
+struct cpu_sum {
+    enum roped_dtype dtype;          /* of x and addend */
+    enum roped_dtype residual_dtype; /* of the sum too: dtype or F32 */
+    enum roped_dtype kept_dtype;     /* dtype or F32 */
+    float x_scale, residual_scale, addend_scale, sum_scale;
+    bool rounds;         /* every step to its type */
+    bool residual_first; /* added before the addend */
+    bool is_streamed;    /* the sum */
+};
+
+struct cpu_terms {
+    const void *x, *residual;
+    const void *addend; /* or NULL */
+    void *sum;          /* may be x or residual */
+    void *kept;         /* (optional) what is normalised, where it is not sum */
+};
+
 struct cpu_rows {
     const char *name; /* "avx512" */
 
@@ -201,6 +222,10 @@ struct cpu_rows {
      * it is not streamed. */
     void (*add)(enum roped_dtype dtype, int64_t width,
                 const struct cpu_norm_rows *rows, bool is_streamed);
+
+    /* Writes sum and kept, of a row. */
+    void (*sum)(const struct cpu_sum *how, const struct cpu_terms *row,
+                int64_t n);
 
     /* w[i] = bias + weight[i]; dtype as cpu_norm's weight_dtype. w has room for
      * n rounded up to CPU_WEIGHTS. */
