@@ -13,9 +13,9 @@ struct norm_loop {
     struct cpu_fp8_scale scale; /* dynamic */
     struct code_target codes;   /* where y has other codes than FP8 */
 
-    /* Where sums are more than x + residual, or become such codes: rows in
-     * segments, each with room for the sums of a batch where others than the
-     * stored are normalised. */
+    /* Where sums are more than x + residual, or become codes: rows in segments,
+     * each with room for the sums of a batch where those that are stored are
+     * not read again. */
     bool has_terms;
     struct cpu_sum sum;
     int64_t n_segments;
@@ -156,8 +156,7 @@ static void store_sums(const struct norm_loop *loop, struct cpu_norm_rows *rows)
 }
 
 /* The same of sums that are more than x + residual, and of what kept has room
- * for where that is not what is stored. Those that become codes are added up
- * once their s is known: codes may be made from two readings of a row. */
+ * for where that is not what is stored. */
 static void add_terms(const struct norm_loop *loop, int64_t row, void *kept,
                       struct cpu_norm_rows *rows)
 {
@@ -217,8 +216,6 @@ static void normalize_batches(const struct norm_loop *loop, int64_t begin,
         else
             loop->rows->inverse_rms(norm->from, norm->width, &rows,
                                     call->plan->eps, s);
-        if (has_codes(call) && rows.residual)
-            add_terms(loop, row, kept, &rows);
         if (call->added) {
             rows.residual = row_of(loop, call->added, row);
             rows.stride.residual = stride_of(loop, call->added);
@@ -348,14 +345,16 @@ enum roped_status cpu_norm_sums(const struct cpu_norm_call *norm,
                                is_sum ? norm->residual->dtype : dtype;
     const bool has_terms =
         is_sum && (plan->has_scales || residual_dtype != dtype ||
-                   roped_tensor_given(norm->addend));
+                   norm->quantize || roped_tensor_given(norm->addend));
     if (!has_terms && !has_codes(norm)) {
         cpu_norm_rows(norm, call, queue);
         return ROPED_OK;
     }
     struct norm_loop loop = loop_of(norm, call, queue);
-    const bool keeps = is_sum && (residual_dtype != dtype ||
-                                  (dtype != ROPED_F32 && !plan->rounds_sum));
+    /* a streamed sum is not read again */
+    const bool keeps =
+        has_terms && (residual_dtype != dtype || loop.norm.is_streamed ||
+                      (dtype != ROPED_F32 && !plan->rounds_sum));
     loop.has_terms = has_terms;
     loop.sum = (struct cpu_sum){.dtype = dtype,
                                 .residual_dtype = residual_dtype,

@@ -232,7 +232,7 @@ struct cpu_rows {
     void (*fill_weight)(enum roped_dtype dtype, float *w, const void *weight,
                         float bias, int64_t n);
 
-    /* Writes y, and sum. y and sum may be x or residual. */
+    /* Writes y, and sum where y is not FP8. y and sum may be x or residual. */
     void (*normalize)(const struct cpu_norm *norm,
                       const struct cpu_norm_rows *rows);
 
@@ -242,7 +242,7 @@ struct cpu_rows {
 
     /*
      * Writes FP8 y, divided by a scale for every group of group_size elements,
-     * 16, 32, 64 or 128, the scales, and sum. divisor is not read.
+     * 16, 32, 64 or 128, and the scales. divisor and residual are not read.
      */
     void (*normalize_groups)(const struct cpu_norm *norm,
                              const struct cpu_norm_rows *rows,
