@@ -131,6 +131,32 @@ INLINE void largest_of_groups(int64_t group, bool counts_nan, const uint16_t *x,
         largest_of_step(group, counts_nan, x, n, most);
 }
 
+/* Of sixteen groups of as many floats each, whose vectors share their steps:
+ * the bits of numbers, where they are more than those that are there. */
+INLINE void largest_of_sixteen(const float *x, int32_t *most)
+{
+    vfloat a[NV_GROUP];
+    for (int i = 0; i < NV_GROUP; i++)
+        a[i] =
+            at_least(splat(0), _mm512_abs_ps(_mm512_loadu_ps(x + i * LANES)));
+    for (int i = 0; i < 8; i++)
+        a[i] = _mm512_max_ps(_mm512_unpacklo_ps(a[2 * i], a[2 * i + 1]),
+                             _mm512_unpackhi_ps(a[2 * i], a[2 * i + 1]));
+    for (int i = 0; i < 4; i++) {
+        const __m512d y = _mm512_castps_pd(a[2 * i]);
+        const __m512d z = _mm512_castps_pd(a[2 * i + 1]);
+        a[i] = _mm512_max_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(y, z)),
+                             _mm512_castpd_ps(_mm512_unpackhi_pd(y, z)));
+    }
+    for (int n = 2; n > 0; n /= 2) /* lanes of 4 groups */
+        for (int i = 0; i < n; i++)
+            a[i] = _mm512_max_ps(
+                _mm512_shuffle_f32x4(a[2 * i], a[2 * i + 1], 0x88),
+                _mm512_shuffle_f32x4(a[2 * i], a[2 * i + 1], 0xDD));
+    _mm512_storeu_si512(most, _mm512_max_epi32(_mm512_castps_si512(a[0]),
+                                               _mm512_loadu_si512(most)));
+}
+
 /* ------------------------------------------------------- powers of two: MX */
 
 /*

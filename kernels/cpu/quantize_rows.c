@@ -15,13 +15,13 @@
 /* ----------------------------------------------------------------- largest */
 
 /* The larger magnitude, lane by lane, by its bits: with all, that of NaN too,
- * which is beyond every number. */
+ * which is beyond every number. larger_magnitude is for results of arithmetic:
+ * a signalling NaN would take the place of the largest. */
 INLINE vint larger(bool all, vfloat x, vint most)
 {
     const vint bits = (vint)x & 0x7FFFFFFF;
-    if (!all)
-        return (vint)larger_magnitude(x, (vfloat)most);
-    return larger_integers(bits, most);
+    return all ? larger_integers(bits, most)
+               : (vint)at_least((vfloat)most, (vfloat)bits);
 }
 
 INLINE vint larger_of(bool all, const float *x, int64_t n, vint most)
@@ -80,6 +80,17 @@ INLINE void largest_of_tiles(bool all, const float *x, int64_t n, int64_t tile,
     }
 }
 
+INLINE void largest_of_narrow(const float *x, int64_t n, int32_t *most)
+{
+#if defined(HAS_BYTE_TABLES)
+    for (; n >= NV_GROUP * LANES; n -= NV_GROUP * LANES, most += NV_GROUP) {
+        largest_of_sixteen(x, most);
+        x += NV_GROUP * LANES;
+    }
+#endif
+    largest_of_tiles(false, x, n, 16, most);
+}
+
 /* The narrow tiles of formats are constants. */
 static void largest(const float *x, int64_t n, int64_t tile, bool counts_nan,
                     int32_t *most)
@@ -89,7 +100,7 @@ static void largest(const float *x, int64_t n, int64_t tile, bool counts_nan,
     else if (counts_nan)
         largest_of_tiles(true, x, n, tile, most);
     else if (tile == 16)
-        largest_of_tiles(false, x, n, 16, most);
+        largest_of_narrow(x, n, most);
     else
         largest_of_tiles(false, x, n, tile, most);
 }

@@ -145,6 +145,36 @@ TEST(largest_magnitudes_of_words_are_those_of_numbers)
     }
 }
 
+/* Some are signalling NaN. */
+static void check_largest(int64_t n, int64_t tile)
+{
+    static float x[CPU_BLOCK];
+    int32_t most[CPU_BLOCK / 16];
+    for (int64_t i = 0; i < n; i++) {
+        word[i] = (uint16_t)(random_word() >> (16 + n / 16 % 3));
+        x[i] = roped_bf16_to_float(word[i]);
+    }
+    for (int64_t i = 0; i * tile < n; i++)
+        most[i] = i % 5 ? 0 : 0x3F800000;
+    rows->quantize->largest(x, n, tile, false, most);
+    for (int64_t i = 0; i * tile < n; i++) {
+        const int64_t left = n - i * tile;
+        const int32_t expected =
+            largest_of(word + i * tile, left < tile ? left : tile);
+        CHECK_INT(most[i],
+                  i % 5 || expected > 0x3F800000 ? expected : 0x3F800000);
+    }
+}
+
+TEST(largest_magnitudes_of_floats_are_those_of_numbers)
+{
+    for (int64_t n = 16; n <= CPU_BLOCK; n += 16) {
+        check_largest(n, 16);
+        check_largest(n, 128);
+        check_largest(n, CPU_BLOCK);
+    }
+}
+
 TEST(nibbles_are_those_of_quotients)
 {
     static _Alignas(64) float x[CPU_BLOCK];
