@@ -48,7 +48,7 @@ struct code_source {
     void (*load)(const void *of, int64_t row, int64_t first, int64_t n,
                  float *to);
     const void *of;
-    const struct roped_tensor *bf16; /* (optional) of which these are rows */
+    const struct roped_tensor *x; /* (optional) whose rows they are */
 };
 
 /* Computes a call whose outputs are those of quantize. */

@@ -30,6 +30,25 @@ INLINE raw16 words_of(const uint16_t *x, int64_t at, int64_t n)
     return _mm512_maskz_loadu_epi16(mask, x + at);
 }
 
+/*
+ * A float cut off to a word, whose last bit is set where anything was lost. So
+ * it has the same place among numbers whose last bit is 0 in a word, and what
+ * is rounded to fewer bits is that of the float: all codes and scales of E8M0
+ * but those whose scale is so small that words may be subnormal.
+ */
+INLINE raw16 odd_word(block x)
+{
+    const __m512i lo = _mm512_castps_si512((__m512)x.lo);
+    const __m512i hi = _mm512_castps_si512((__m512)x.hi);
+    const __m512i even = _mm512_set_epi16(
+        62, 60, 58, 56, 54, 52, 50, 48, 46, 44, 42, 40, 38, 36, 34, 32, 30, 28,
+        26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    const __m512i lost = _mm512_permutex2var_epi16(lo, even, hi);
+    const __m512i kept = _mm512_permutex2var_epi16(
+        lo, _mm512_add_epi16(even, _mm512_set1_epi16(1)), hi);
+    return kept | _mm512_min_epu16(lost, _mm512_set1_epi16(1));
+}
+
 /* ---------------------------------------------------------- largest values */
 
 /* Of each lane of eight vectors, 8 words: those of the first at 0. */
@@ -110,6 +129,32 @@ INLINE void largest_of_groups(int64_t group, bool counts_nan, const uint16_t *x,
     }
     if (n > 0)
         largest_of_step(group, counts_nan, x, n, most);
+}
+
+/* Of sixteen groups of as many floats each, whose vectors share their steps:
+ * the bits of numbers, where they are more than those that are there. */
+INLINE void largest_of_sixteen(const float *x, int32_t *most)
+{
+    vfloat a[NV_GROUP];
+    for (int i = 0; i < NV_GROUP; i++)
+        a[i] =
+            at_least(splat(0), _mm512_abs_ps(_mm512_loadu_ps(x + i * LANES)));
+    for (int i = 0; i < 8; i++)
+        a[i] = _mm512_max_ps(_mm512_unpacklo_ps(a[2 * i], a[2 * i + 1]),
+                             _mm512_unpackhi_ps(a[2 * i], a[2 * i + 1]));
+    for (int i = 0; i < 4; i++) {
+        const __m512d y = _mm512_castps_pd(a[2 * i]);
+        const __m512d z = _mm512_castps_pd(a[2 * i + 1]);
+        a[i] = _mm512_max_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(y, z)),
+                             _mm512_castpd_ps(_mm512_unpackhi_pd(y, z)));
+    }
+    for (int n = 2; n > 0; n /= 2) /* lanes of 4 groups */
+        for (int i = 0; i < n; i++)
+            a[i] = _mm512_max_ps(
+                _mm512_shuffle_f32x4(a[2 * i], a[2 * i + 1], 0x88),
+                _mm512_shuffle_f32x4(a[2 * i], a[2 * i + 1], 0xDD));
+    _mm512_storeu_si512(most, _mm512_max_epi32(_mm512_castps_si512(a[0]),
+                                               _mm512_loadu_si512(most)));
 }
 
 /* ------------------------------------------------------- powers of two: MX */

@@ -5,7 +5,6 @@
 #include "cpu/norm.h"
 
 #include "cpu/codes.h"
-#include "cpu/norm_sum.h"
 
 struct norm_loop {
     const struct cpu_rows *rows;
@@ -14,11 +13,11 @@ struct norm_loop {
     struct cpu_fp8_scale scale; /* dynamic */
     struct code_target codes;   /* where y has other codes than FP8 */
 
-    /* Where sums are more than x + residual, or become such codes: rows in
-     * segments, each with room for the sums of a batch where others than the
-     * stored are normalised. */
+    /* Where sums are more than x + residual, or become codes: rows in segments,
+     * each with room for the sums of a batch where those that are stored are
+     * not read again. */
     bool has_terms;
-    struct cpu_norm_sum sum;
+    struct cpu_sum sum;
     int64_t n_segments;
     void *kept;  /* or NULL */
     float *gain; /* weights, of codes */
@@ -157,8 +156,7 @@ static void store_sums(const struct norm_loop *loop, struct cpu_norm_rows *rows)
 }
 
 /* The same of sums that are more than x + residual, and of what kept has room
- * for where that is not what is stored. Those that become codes are added up
- * once their s is known: codes may be made from two readings of a row. */
+ * for where that is not what is stored. */
 static void add_terms(const struct norm_loop *loop, int64_t row, void *kept,
                       struct cpu_norm_rows *rows)
 {
@@ -166,13 +164,13 @@ static void add_terms(const struct norm_loop *loop, int64_t row, void *kept,
     const int64_t width = loop->norm.width;
     const size_t bytes = kept ? roped_dtype_bytes(loop->sum.kept_dtype) : 0;
     for (int64_t i = 0; i < rows->n; i++) {
-        const struct cpu_norm_terms terms = {
+        const struct cpu_terms terms = {
             .x = row_of(loop, call->x, row + i),
             .residual = row_of(loop, call->residual, row + i),
             .addend = row_of(loop, call->addend, row + i),
             .sum = row_of(loop, call->residual_out, row + i),
             .kept = kept ? cpu_at(kept, i * width, bytes) : NULL};
-        cpu_norm_sum_row(&loop->sum, &terms);
+        loop->rows->sum(&loop->sum, &terms, width);
     }
     rows->x = kept ? kept : rows->sum;
     rows->stride.x = kept ? width : rows->stride.sum;
@@ -218,8 +216,6 @@ static void normalize_batches(const struct norm_loop *loop, int64_t begin,
         else
             loop->rows->inverse_rms(norm->from, norm->width, &rows,
                                     call->plan->eps, s);
-        if (has_codes(call) && rows.residual)
-            add_terms(loop, row, kept, &rows);
         if (call->added) {
             rows.residual = row_of(loop, call->added, row);
             rows.stride.residual = stride_of(loop, call->added);
@@ -349,20 +345,28 @@ enum roped_status cpu_norm_sums(const struct cpu_norm_call *norm,
                                is_sum ? norm->residual->dtype : dtype;
     const bool has_terms =
         is_sum && (plan->has_scales || residual_dtype != dtype ||
-                   roped_tensor_given(norm->addend));
+                   norm->quantize || roped_tensor_given(norm->addend));
     if (!has_terms && !has_codes(norm)) {
         cpu_norm_rows(norm, call, queue);
         return ROPED_OK;
     }
     struct norm_loop loop = loop_of(norm, call, queue);
+    /* a streamed sum is not read again */
+    const bool keeps =
+        has_terms && (residual_dtype != dtype || loop.norm.is_streamed ||
+                      (dtype != ROPED_F32 && !plan->rounds_sum));
     loop.has_terms = has_terms;
-    loop.sum = (struct cpu_norm_sum){.rows = loop.rows,
-                                     .plan = plan,
-                                     .dtype = dtype,
-                                     .residual_dtype = residual_dtype};
+    loop.sum = (struct cpu_sum){.dtype = dtype,
+                                .residual_dtype = residual_dtype,
+                                .x_scale = plan->x_scale,
+                                .residual_scale = plan->residual_scale,
+                                .addend_scale = plan->addend_scale,
+                                .sum_scale = plan->sum_scale,
+                                .rounds = plan->rounds_sum,
+                                .residual_first =
+                                    plan->sum_order == RMSNORM_RESIDUAL_FIRST,
+                                .is_streamed = loop.norm.is_streamed && keeps};
     loop.n_segments = cpu_segments(queue, plan->n_rows);
-    const bool keeps = is_sum && (residual_dtype != dtype ||
-                                  (dtype != ROPED_F32 && !plan->rounds_sum));
     enum roped_status status = take_scratch(&loop, keeps, queue, err);
     if (status)
         return status;

@@ -140,12 +140,18 @@ static void quantize_whole(const struct quantize_loop *loop, int64_t strip,
         write_codes(loop, &begin, &divisor);
 }
 
-static const uint16_t *row_of_bf16(const struct quantize_loop *loop,
-                                   int64_t row)
+static bool is_bf16(const struct code_source *source)
 {
-    const struct roped_tensor *x = loop->source->bf16;
-    return cpu_at(x->data, row * cpu_stride(x, loop->plan->tiles.width),
-                  sizeof(uint16_t));
+    return source->x && source->x->dtype == ROPED_BF16;
+}
+
+/* Of a source that is a tensor. */
+static const void *element_of(const struct quantize_loop *loop, int64_t row,
+                              int64_t i)
+{
+    const struct roped_tensor *x = loop->source->x;
+    return cpu_at(x->data, row * cpu_stride(x, loop->plan->tiles.width) + i,
+                  roped_dtype_bytes(x->dtype));
 }
 
 /* Columns of rows that are bfloat16. */
@@ -153,9 +159,9 @@ static void largest_of_bf16(const struct quantize_loop *loop,
                             const struct part *part, int32_t *most)
 {
     for (int64_t i = 0; i < part->n_rows; i++)
-        loop->rows->quantize->largest_bf16(row_of_bf16(loop, part->row + i) +
-                                               part->first,
-                                           part->n, part->tile, most);
+        loop->rows->quantize->largest_bf16(
+            element_of(loop, part->row + i, part->first), part->n, part->tile,
+            most);
 }
 
 /* Tiles whose values have a table each, or one together. */
@@ -177,7 +183,7 @@ static void quantize_by_table(const struct quantize_loop *loop, int64_t strip,
         for (int64_t row = part.row; row < part.row + part.n_rows; row++)
             loop->rows->quantize->encode_bf16(
                 &loop->codes, cpu_at(y->data, row * stride + part.first, 1),
-                row_of_bf16(loop, row) + part.first, part.n, part.tile, divisor,
+                element_of(loop, row, part.first), part.n, part.tile, divisor,
                 table);
     }
 }
@@ -210,6 +216,62 @@ static void quantize_strips_by_table(const struct quantize_loop *loop,
     }
 }
 
+/* Columns of rows that lie one behind the other. */
+static void load_groups(const struct quantize_loop *loop, int64_t row,
+                        int64_t first, int64_t n, float *x)
+{
+    const int64_t width = loop->plan->tiles.width;
+    while (n > 0) {
+        const int64_t at = first % width;
+        const int64_t here = cpu_smaller(width - at, n);
+        loop->source->load(loop->source->of, row + first / width, at, here, x);
+        x += here;
+        first += here;
+        n -= here;
+    }
+}
+
+/* The same as words: where they are, or in the place of floats. */
+static const uint16_t *words_of(const struct quantize_loop *loop, int64_t row,
+                                int64_t first, int64_t n, uint16_t *word)
+{
+    const struct cpu_quantize_rows *rows = loop->rows->quantize;
+    const struct roped_tensor *x = loop->source->x;
+    /* a load may write more */
+    _Alignas(64) float value[CPU_BLOCK + CPU_LANES];
+    if (is_bf16(loop->source))
+        return element_of(loop, row, first);
+    if (x) {
+        rows->odd_words(x->dtype, word, element_of(loop, row, first), n);
+        return word;
+    }
+    load_groups(loop, row, first, n, value);
+    rows->odd_words(ROPED_F32, word, value, n);
+    return word;
+}
+
+/* Codes of the floats themselves. */
+static void encode_floats(const struct quantize_loop *loop, int64_t row,
+                          int64_t first, int64_t n, void *y,
+                          const float *divisor)
+{
+    _Alignas(64) float value[CPU_BLOCK + CPU_LANES];
+    load_groups(loop, row, first, n, value);
+    loop->rows->quantize->encode(&loop->codes, y, value, n,
+                                 loop->plan->tiles.tile_width, divisor);
+}
+
+/* Words cannot tell values of these but 0. */
+static bool has_least_scales(const int32_t *most, const uint8_t *scale,
+                             int64_t n)
+{
+    enum { LEAST = 16 }; /* 2^-111 */
+    int found = 0;
+    for (int64_t i = 0; i < n; i++)
+        found |= (scale[i] < LEAST) & (most[i] > 0);
+    return found;
+}
+
 /* n columns of a row from column first on, and of those that lie behind it. */
 static void quantize_groups(const struct quantize_loop *loop, int64_t row,
                             int64_t first, int64_t n,
@@ -218,7 +280,6 @@ static void quantize_groups(const struct quantize_loop *loop, int64_t row,
     const struct code_tiles *tiles = &loop->plan->tiles;
     const struct cpu_quantize_rows *rows = loop->rows->quantize;
     const struct code_rule *rule = &loop->plan->rule;
-    const uint16_t *x = row_of_bf16(loop, row) + first;
     const enum code_element element = loop->codes.element;
     const int64_t stride =
         cpu_stride(loop->y, code_bytes(element, tiles->width));
@@ -230,10 +291,14 @@ static void quantize_groups(const struct quantize_loop *loop, int64_t row,
     int32_t most[CPU_MOST_TILES];
     float divisor[CPU_MOST_TILES];
     uint8_t scale[CPU_MOST_TILES];
+    _Alignas(64) uint16_t word[CPU_BLOCK];
+    const uint16_t *x = words_of(loop, row, first, n, word);
     rows->largest_groups(x, n, tiles->tile_width, code_counts_nan(rule), most);
     code_scales_store(loop->rows, rule, most, n / tiles->tile_width, &to,
                       divisor, scale);
-    if (rule->scale == CODE_SCALE_E8M0)
+    if (x == word && has_least_scales(most, scale, n / tiles->tile_width))
+        encode_floats(loop, row, first, n, y, divisor);
+    else if (rule->scale == CODE_SCALE_E8M0)
         rows->encode_powers(&loop->codes, y, x, n, divisor);
     else
         rows->encode_nvfp4(&loop->codes, y, x, n, scale, table);
@@ -245,7 +310,8 @@ static void quantize_rows_of_groups(const struct quantize_loop *loop,
 {
     const int64_t width = loop->plan->tiles.width;
     const int64_t bytes = code_bytes(loop->codes.element, width);
-    const bool is_one = cpu_stride(loop->source->bf16, width) == width &&
+    const struct roped_tensor *x = loop->source->x;
+    const bool is_one = (!x || cpu_stride(x, width) == width) &&
                         cpu_stride(loop->y, bytes) == bytes;
     const int64_t n_rows = is_one ? end - begin : 1, n = width * n_rows;
     struct cpu_nibble_words table;
@@ -344,8 +410,8 @@ static bool has_table(const struct quantize_loop *loop)
         plan->dynamic
             ? plan->is_tensor || tiles->n_tiles == 1 || tiles->tile_width >= 128
             : loop->divisor >= 0x1p-60f;
-    return loop->source->bf16 && loop->rows->quantize->encode_bf16 && is_fp8 &&
-           plan->rule.scale == CODE_SCALE_F32 && is_wide &&
+    return is_bf16(loop->source) && loop->rows->quantize->encode_bf16 &&
+           is_fp8 && plan->rule.scale == CODE_SCALE_F32 && is_wide &&
            tiles->width >= NARROWEST;
 }
 
@@ -355,9 +421,9 @@ static bool has_groups(const struct quantize_loop *loop)
     enum { FEWEST = 3072 };
     const struct code_tiles *tiles = &loop->plan->tiles;
     const int32_t scale = loop->plan->rule.scale;
-    return loop->source->bf16 && loop->rows->quantize->largest_groups &&
+    return loop->rows->quantize->largest_groups &&
            (scale == CODE_SCALE_E8M0 ||
-            (scale == CODE_SCALE_E4M3 &&
+            (scale == CODE_SCALE_E4M3 && is_bf16(loop->source) &&
              tiles->n_rows * tiles->width >= FEWEST));
 }
 
@@ -441,8 +507,7 @@ enum roped_status roped_cpu_quantize(const struct roped_call *call,
     const struct roped_tensor *x = &call->in[QUANTIZE_X];
     const struct quantize_rows rows = {queue->backend->rows, x,
                                        cpu_stride(x, plan->tiles.width)};
-    const struct code_source source = {load_rows, &rows,
-                                       x->dtype == ROPED_BF16 ? x : NULL};
+    const struct code_source source = {load_rows, &rows, x};
     (void)err;
     code_quantize(plan, &source, call, queue);
     return ROPED_OK;

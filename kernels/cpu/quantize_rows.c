@@ -15,13 +15,13 @@
 /* ----------------------------------------------------------------- largest */
 
 /* The larger magnitude, lane by lane, by its bits: with all, that of NaN too,
- * which is beyond every number. */
+ * which is beyond every number. larger_magnitude is for results of arithmetic:
+ * a signalling NaN would take the place of the largest. */
 INLINE vint larger(bool all, vfloat x, vint most)
 {
     const vint bits = (vint)x & 0x7FFFFFFF;
-    if (!all)
-        return (vint)larger_magnitude(x, (vfloat)most);
-    return larger_integers(bits, most);
+    return all ? larger_integers(bits, most)
+               : (vint)at_least((vfloat)most, (vfloat)bits);
 }
 
 INLINE vint larger_of(bool all, const float *x, int64_t n, vint most)
@@ -80,6 +80,17 @@ INLINE void largest_of_tiles(bool all, const float *x, int64_t n, int64_t tile,
     }
 }
 
+INLINE void largest_of_narrow(const float *x, int64_t n, int32_t *most)
+{
+#if defined(HAS_BYTE_TABLES)
+    for (; n >= NV_GROUP * LANES; n -= NV_GROUP * LANES, most += NV_GROUP) {
+        largest_of_sixteen(x, most);
+        x += NV_GROUP * LANES;
+    }
+#endif
+    largest_of_tiles(false, x, n, 16, most);
+}
+
 /* The narrow tiles of formats are constants. */
 static void largest(const float *x, int64_t n, int64_t tile, bool counts_nan,
                     int32_t *most)
@@ -89,7 +100,7 @@ static void largest(const float *x, int64_t n, int64_t tile, bool counts_nan,
     else if (counts_nan)
         largest_of_tiles(true, x, n, tile, most);
     else if (tile == 16)
-        largest_of_tiles(false, x, n, 16, most);
+        largest_of_narrow(x, n, most);
     else
         largest_of_tiles(false, x, n, tile, most);
 }
@@ -350,6 +361,22 @@ static void powers(const struct code_rule *rule, const int32_t *largest,
 }
 
 #if defined(HAS_BYTE_TABLES)
+INLINE void odd_words_of(enum roped_dtype dtype, uint16_t *to, const void *x,
+                         int64_t n)
+{
+    for (int64_t i = 0; i < n; i += BLOCK)
+        store16(to + i, odd_word(load(dtype, HALVES, at(dtype, x, i), BLOCK)));
+}
+
+static void odd_words(enum roped_dtype dtype, uint16_t *to, const void *x,
+                      int64_t n)
+{
+    if (dtype == ROPED_F16)
+        odd_words_of(ROPED_F16, to, x, n);
+    else
+        odd_words_of(ROPED_F32, to, x, n);
+}
+
 static void largest_groups(const void *x, int64_t n, int64_t group,
                            bool counts_nan, int32_t *most)
 {
@@ -647,6 +674,7 @@ const struct cpu_quantize_rows ISA(cpu_quantize_rows) = {
     .encode = encode,
 #if defined(HAS_BYTE_TABLES)
     .encode_bf16 = encode_bf16,
+    .odd_words = odd_words,
     .largest_groups = largest_groups,
     .encode_powers = encode_powers,
     .encode_nvfp4 = encode_nibbles,

@@ -72,6 +72,14 @@ struct cpu_quantize_rows {
      * Groups of 32 and 16 bfloat16, at most CPU_BLOCK of them. NULL as
      * encode_bf16, all of these.
      *
+     * Words in the place of F16 or F32, of groups of 32: most becomes other
+     * bits, but of the same power, and codes are the same where the power is
+     * 2^-111 or more, or all values are 0.
+     */
+    void (*odd_words)(enum roped_dtype dtype, uint16_t *to, const void *x,
+                      int64_t n);
+
+    /*
      * most[i / group] becomes the bits of the largest magnitude, as largest
      * has it. n: whole groups.
      */

@@ -41,6 +41,7 @@ const struct cpu_rows ISA(cpu_rows) = {
     .inverse_rms = ISA(cpu_inverse_rms),
     .inverse_deviation = ISA(cpu_inverse_deviation),
     .add = ISA(cpu_add),
+    .sum = ISA(cpu_sum),
     .fill_weight = ISA(cpu_fill_weight),
     .normalize = ISA(cpu_normalize),
     .largest = ISA(cpu_largest),

@@ -145,6 +145,27 @@ struct cpu_normal {
     float s;
 };
 
+/*
+ * How rows are added up before their norm where that is more than x + residual
+ * of one type: ops/rmsnorm.h.
+ */
+struct cpu_sum {
+    enum roped_dtype dtype;          /* of x and addend */
+    enum roped_dtype residual_dtype; /* of the sum too: dtype or F32 */
+    enum roped_dtype kept_dtype;     /* dtype or F32 */
+    float x_scale, residual_scale, addend_scale, sum_scale;
+    bool rounds;         /* every step to its type */
+    bool residual_first; /* added before the addend */
+    bool is_streamed;    /* the sum */
+};
+
+struct cpu_terms {
+    const void *x, *residual;
+    const void *addend; /* or NULL */
+    void *sum;          /* may be x or residual */
+    void *kept;         /* (optional) what is normalised, where it is not sum */
+};
+
 struct cpu_rows {
     const char *name; /* "avx512" */
 
@@ -202,12 +223,16 @@ struct cpu_rows {
     void (*add)(enum roped_dtype dtype, int64_t width,
                 const struct cpu_norm_rows *rows, bool is_streamed);
 
+    /* Writes sum and kept, of a row. */
+    void (*sum)(const struct cpu_sum *how, const struct cpu_terms *row,
+                int64_t n);
+
     /* w[i] = bias + weight[i]; dtype as cpu_norm's weight_dtype. w has room for
      * n rounded up to CPU_WEIGHTS. */
     void (*fill_weight)(enum roped_dtype dtype, float *w, const void *weight,
                         float bias, int64_t n);
 
-    /* Writes y, and sum. y and sum may be x or residual. */
+    /* Writes y, and sum where y is not FP8. y and sum may be x or residual. */
     void (*normalize)(const struct cpu_norm *norm,
                       const struct cpu_norm_rows *rows);
 
@@ -217,7 +242,7 @@ struct cpu_rows {
 
     /*
      * Writes FP8 y, divided by a scale for every group of group_size elements,
-     * 16, 32, 64 or 128, the scales, and sum. divisor is not read.
+     * 16, 32, 64 or 128, and the scales. divisor and residual are not read.
      */
     void (*normalize_groups)(const struct cpu_norm *norm,
                              const struct cpu_norm_rows *rows,

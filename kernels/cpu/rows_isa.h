@@ -35,6 +35,8 @@ void ISA(cpu_normal)(const struct cpu_normal *how, float *to, const void *x,
                      const float *weight, int64_t n);
 void ISA(cpu_add)(enum roped_dtype dtype, int64_t width,
                   const struct cpu_norm_rows *rows, bool is_streamed);
+void ISA(cpu_sum)(const struct cpu_sum *how, const struct cpu_terms *row,
+                  int64_t n);
 void ISA(cpu_fill_weight)(enum roped_dtype dtype, float *w, const void *weight,
                           float bias, int64_t n);
 void ISA(cpu_normalize)(const struct cpu_norm *norm,

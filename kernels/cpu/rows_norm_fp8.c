@@ -68,121 +68,6 @@ INLINE block both(float s)
     else                                                                       \
         loop(ROPED_F32, __VA_ARGS__);
 
-/* ------------------------------------------------------------------ parts */
-
-/* What a loop over a part needs beside it. */
-struct fp8_job {
-    float *largest; /* per row */
-
-    /* by groups */
-    int64_t size;
-    const struct cpu_fp8_scale *scale;
-    struct cpu_scales scales;
-};
-
-typedef void fp8_loop(const struct norm_part *a, const struct fp8_job *job);
-
-/*
- * Sums, and groups narrower than a block of pairs, are worked on as floats, a
- * part of a row at a time, in a buffer that stays in the first-level cache: the
- * loops for float serve them all.
- */
-struct spread {
-    const struct norm_part *part;
-    int64_t row;
-    float *z;
-    bool is_last; /* nobody reads these values again: store sums, prefetch */
-    bool is_streamed;
-};
-
-INLINE void spread_columns(enum roped_dtype dtype, const struct spread *spread,
-                           bool is_sum, bool is_streamed)
-{
-    const struct norm_part a = *spread->part; /* which no store can change */
-    const struct cpu_norm_rows rows = *a.rows;
-    const int64_t row = spread->row;
-    const struct source from = source_at(dtype, &rows, row, a.first, is_sum);
-    const struct source next =
-        source_at(dtype, &rows, row + rows.n, a.first, is_sum);
-    const int64_t sum = row * rows.stride.sum + a.first;
-    for (int64_t i = 0; i < a.n; i += BLOCK) {
-        const int64_t n = a.n - i < BLOCK ? a.n - i : BLOCK;
-        const block z = load_source(dtype, HALVES, from, i, n, is_sum);
-        store32(spread->z + i, z);
-        if (!spread->is_last)
-            continue;
-        prefetch_next(dtype, next, i, a.n, is_sum);
-        if (is_sum)
-            store(dtype, HALVES, place(dtype, rows.sum, sum + i), z, 1, n,
-                  is_streamed);
-    }
-}
-
-INLINE void spread_row(enum roped_dtype dtype, const struct spread *spread)
-{
-    if (!spread->part->rows->residual)
-        spread_columns(dtype, spread, false, false);
-    else if (spread->is_streamed)
-        spread_columns(dtype, spread, true, true);
-    else
-        spread_columns(dtype, spread, true, false);
-}
-
-/* The loop on one row of a part, as floats. */
-static void run_row(const struct norm_part *a, int64_t row,
-                    const struct fp8_job *job, fp8_loop *loop, bool is_last)
-{
-    _Alignas(64) float z[COLUMNS];
-    const struct spread spread = {a, row, z, is_last,
-                                  can_stream(a->norm, a->rows)};
-    const int64_t y = row * a->rows->stride.y + a->first;
-    struct cpu_norm norm = *a->norm;
-    struct cpu_norm_rows rows = {.n = 1,
-                                 .stride = {.x = a->n, .y = a->n},
-                                 .x = z,
-                                 .y = place(norm.to, a->rows->y, y),
-                                 .s = a->rows->s + row};
-    struct norm_part part = *a;
-    struct fp8_job own = *job;
-    CALL_OF_TYPE(norm.from, spread_row, &spread)
-    norm.width = a->n;
-    norm.from = ROPED_F32;
-    norm.is_streamed = spread.is_streamed;
-    if (a->rows->divisor)
-        rows.divisor = a->rows->divisor + row;
-    part.norm = &norm;
-    part.rows = &rows;
-    part.first = 0;
-    if (job->largest)
-        own.largest += row;
-    if (job->size)
-        own.scales.data +=
-            row * job->scales.row + a->first / job->size * job->scales.group;
-    loop(&part, &own);
-}
-
-static void run_part(const struct norm_part *a, const struct fp8_job *job,
-                     fp8_loop *loop, bool is_last)
-{
-    if (!a->is_spread) {
-        loop(a, job);
-        return;
-    }
-    for (int64_t row = 0; row < a->rows->n; row++)
-        run_row(a, row, job, loop, is_last);
-}
-
-static struct norm_part part_of(const struct cpu_norm *norm,
-                                const struct cpu_norm_rows *rows, float *weight,
-                                bool is_narrow)
-{
-    return (struct norm_part){
-        .norm = norm,
-        .rows = rows,
-        .weight = weight,
-        .is_spread = rows->residual || (is_narrow && norm->from != ROPED_F32)};
-}
-
 /* ---------------------------------------------------------------- largest */
 
 INLINE void add_largest(block *largest, block v)
@@ -239,9 +124,9 @@ INLINE void largest_of_part(enum roped_dtype from, const struct norm_part *a,
         largest_of_rows(form, a, largest);
 }
 
-static void find_largest(const struct norm_part *a, const struct fp8_job *job)
+static void find_largest(const struct norm_part *a, float *largest)
 {
-    CALL_OF_TYPE(a->norm->from, largest_of_part, a, job->largest)
+    CALL_OF_TYPE(a->norm->from, largest_of_part, a, largest)
 }
 
 void ISA(cpu_largest)(const struct cpu_norm *norm,
@@ -249,10 +134,9 @@ void ISA(cpu_largest)(const struct cpu_norm *norm,
 {
     _Alignas(64) float w[COLUMNS];
     const struct cpu_norm_rows own = with_strides(norm, rows);
-    struct norm_part a = part_of(norm, &own, w, false);
-    const struct fp8_job job = {.largest = largest};
+    struct norm_part a = {.norm = norm, .rows = &own, .weight = w};
     memset(largest, 0, (size_t)rows->n * sizeof *largest);
-    FOR_PARTS(a, run_part(&a, &job, find_largest, false);)
+    FOR_PARTS(a, find_largest(&a, largest);)
 }
 
 /* -------------------------------------------------------------- quotients */
@@ -458,9 +342,8 @@ INLINE void quantize_part(enum roped_dtype from, enum roped_dtype to,
 
 INSTANCES(quantize_part, norm_part)
 
-static void quantize(const struct norm_part *a, const struct fp8_job *job)
+static void quantize(const struct norm_part *a)
 {
-    (void)job;
     CALL_INSTANCE(a->norm->from, a->norm->to, quantize_part, a)
 }
 
@@ -476,13 +359,18 @@ void ISA(cpu_normalize_fp8)(const struct cpu_norm *norm,
                             const struct cpu_norm_rows *rows)
 {
     _Alignas(64) float w[COLUMNS];
-    struct norm_part a = part_of(norm, rows, w, false);
-    const struct fp8_job job = {0};
-    FOR_PARTS(a, a.is_tame = has_tame_weights(&a);
-              run_part(&a, &job, quantize, true);)
+    struct norm_part a = {.norm = norm, .rows = rows, .weight = w};
+    FOR_PARTS(a, a.is_tame = has_tame_weights(&a); quantize(&a);)
 }
 
 /* ----------------------------------------------------------------- groups */
+
+/* Groups of a size, and where their scales go. */
+struct fp8_job {
+    int64_t size;
+    const struct cpu_fp8_scale *scale;
+    struct cpu_scales scales;
+};
 
 /* Columns of rows whose groups have scales of their own. */
 struct group_part {
@@ -634,6 +522,60 @@ static void quantize_groups(const struct norm_part *a,
     CALL_INSTANCE(a->norm->from, a->norm->to, groups_of_part, &groups)
 }
 
+/*
+ * Groups narrower than a block of pairs are worked on as floats, a part of a
+ * row at a time, in a buffer that stays in the first-level cache: the loops for
+ * float serve them all. Sums are added up before: norm.c.
+ */
+INLINE void spread_row(enum roped_dtype dtype, const struct norm_part *part,
+                       int64_t row, float *z)
+{
+    const struct norm_part a = *part; /* which no store can change */
+    const struct cpu_norm_rows rows = *a.rows;
+    const void *from = source_at(dtype, &rows, row, a.first, false).x;
+    const struct source next =
+        source_at(dtype, &rows, row + rows.n, a.first, false);
+    for (int64_t i = 0; i < a.n; i += BLOCK) {
+        prefetch_next(dtype, next, i, a.n, false);
+        store32(z + i, load(dtype, HALVES, at(dtype, from, i),
+                            a.n - i < BLOCK ? a.n - i : BLOCK));
+    }
+}
+
+/* The loop on one row of a part, as floats. */
+static void run_row(const struct norm_part *a, int64_t row,
+                    const struct fp8_job *job)
+{
+    _Alignas(64) float z[COLUMNS];
+    const int64_t y = row * a->rows->stride.y + a->first;
+    struct cpu_norm norm = *a->norm;
+    struct cpu_norm_rows rows = {.n = 1,
+                                 .stride = {.x = a->n, .y = a->n},
+                                 .x = z,
+                                 .y = place(norm.to, a->rows->y, y),
+                                 .s = a->rows->s + row};
+    struct norm_part part = *a;
+    struct fp8_job own = *job;
+    CALL_OF_TYPE(norm.from, spread_row, a, row, z)
+    norm.width = a->n;
+    norm.from = ROPED_F32;
+    norm.is_streamed = can_stream(a->norm, a->rows);
+    part.norm = &norm;
+    part.rows = &rows;
+    part.first = 0;
+    own.scales.data +=
+        row * job->scales.row + a->first / job->size * job->scales.group;
+    quantize_groups(&part, &own);
+}
+
+static void run_groups(const struct norm_part *a, const struct fp8_job *job)
+{
+    if (!a->is_spread)
+        quantize_groups(a, job);
+    for (int64_t row = 0; a->is_spread && row < a->rows->n; row++)
+        run_row(a, row, job);
+}
+
 void ISA(cpu_normalize_groups)(const struct cpu_norm *norm,
                                const struct cpu_norm_rows *rows,
                                int64_t group_size,
@@ -642,9 +584,12 @@ void ISA(cpu_normalize_groups)(const struct cpu_norm *norm,
 {
     _Alignas(64) float w[COLUMNS];
     const struct cpu_norm_rows own = with_strides(norm, rows);
-    struct norm_part a = part_of(norm, &own, w, group_size < LARGEST_GROUP / 2);
+    struct norm_part a = {.norm = norm,
+                          .rows = &own,
+                          .weight = w,
+                          .is_spread = group_size < LARGEST_GROUP / 2 &&
+                                       norm->from != ROPED_F32};
     const struct fp8_job job = {
         .size = group_size, .scale = scale, .scales = *scales};
-    FOR_PARTS(a, a.is_tame = has_tame_weights(&a);
-              run_part(&a, &job, quantize_groups, true);)
+    FOR_PARTS(a, a.is_tame = has_tame_weights(&a); run_groups(&a, &job);)
 }

@@ -4,6 +4,7 @@
 # measured. Wants what tests/arm/run.sh leaves in its build folder.
 #   tests/arm/count.sh [BUILD_DIR]     default build/arm
 set -euo pipefail
+shopt -s extglob
 cd "$(dirname "$0")/../.."
 build_dir=$(realpath -m "${1:-build/arm}")
 sysroot=$build_dir/sysroot out=$build_dir/count
@@ -25,8 +26,8 @@ for isa in "${isas[@]}"; do
     portable) flags+=(-DVECTOR_PORTABLE) ;;
     neonbf16) flags+=(-march=armv8.2-a+bf16) ;;
     esac
-    "${cc[@]}" "${flags[@]}" tests/arm/count_rows.c kernels/cpu/rows{,_angles,_convert,_norm,_norm_fp8,_rotate}.c \
-        kernels/cpu/binary_rows.c "$build_dir/lib/libroped_ops.a" -lm \
+    "${cc[@]}" "${flags[@]}" tests/arm/count_rows.c kernels/cpu/rows!(_select).c kernels/cpu/*_rows.c \
+        "$build_dir/lib/libroped_ops.a" -lm \
         -o "$out/$isa"
 done
 cc -O2 -shared -fPIC tests/arm/count_plugin.c -o "$out/count.so"

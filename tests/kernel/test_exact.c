@@ -592,6 +592,38 @@ TEST(codes_of_groups_with_nan_inf_and_zeros)
     }
 }
 
+/* Groups of 32 whose largest value is from 2^-149 to 2^-89: their scales are
+ * the least there are, and many of their values are subnormal. */
+TEST(codes_of_mx_groups_of_the_smallest_floats)
+{
+    enum { GROUP = 32, N_GROUPS = 60 };
+    static struct roped_call call;
+    static float x[N_GROUPS][GROUP];
+    struct roped_tensor of_x = {ROPED_F32, 2, {N_GROUPS, GROUP}, x};
+    for (int i = 0; i < N_GROUPS * GROUP; i++)
+        (&x[0][0])[i] =
+            ldexpf((float)(i % 2 ? -i : i) / 1021, i / GROUP - 149 - i % 7);
+    for (int nibbles = 0; nibbles < 2; nibbles++) {
+        struct roped_error err = {.text = ""};
+        roped_call_init(&call, roped_op_find("quantize"));
+        case_bind(&call, "x", &of_x);
+        case_params(&call, nibbles ? "output_dtype=mxfp4&scale_rounding=floor"
+                                   : "output_dtype=mxfp8");
+        CHECK_OK(roped_call_resolve(&call, &err), &err);
+        CHECK_OK(runner_run(&runner, &call, &plain, &err), &err);
+        const uint8_t *y = call.out[QUANTIZE_Y].data;
+        const uint8_t *scales = call.out[QUANTIZE_SCALES].data;
+        for (int n = 0; y && n < N_GROUPS * GROUP && !check_failures; n++) {
+            const float q =
+                (&x[0][0])[n] / roped_e8m0_to_float(scales[n / GROUP]);
+            CHECK_INT(nibbles ? y[n / 2] >> n % 2 * 4 & 15 : y[n],
+                      nibbles ? roped_float_to_e2m1(q)
+                              : roped_float_to_e4m3(q));
+        }
+        runner_free_outputs(&call);
+    }
+}
+
 /* Every scale of nvfp4 beside what lies half-way between two codes, and the
  * numbers next to that, of either sign. The largest of a group is first, 6
  * times its scale; a quarter of all midpoints has room beside it. */

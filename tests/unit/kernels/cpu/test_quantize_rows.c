@@ -145,6 +145,36 @@ TEST(largest_magnitudes_of_words_are_those_of_numbers)
     }
 }
 
+/* Some are signalling NaN. */
+static void check_largest(int64_t n, int64_t tile)
+{
+    static float x[CPU_BLOCK];
+    int32_t most[CPU_BLOCK / 16];
+    for (int64_t i = 0; i < n; i++) {
+        word[i] = (uint16_t)(random_word() >> (16 + n / 16 % 3));
+        x[i] = roped_bf16_to_float(word[i]);
+    }
+    for (int64_t i = 0; i * tile < n; i++)
+        most[i] = i % 5 ? 0 : 0x3F800000;
+    rows->quantize->largest(x, n, tile, false, most);
+    for (int64_t i = 0; i * tile < n; i++) {
+        const int64_t left = n - i * tile;
+        const int32_t expected =
+            largest_of(word + i * tile, left < tile ? left : tile);
+        CHECK_INT(most[i],
+                  i % 5 || expected > 0x3F800000 ? expected : 0x3F800000);
+    }
+}
+
+TEST(largest_magnitudes_of_floats_are_those_of_numbers)
+{
+    for (int64_t n = 16; n <= CPU_BLOCK; n += 16) {
+        check_largest(n, 16);
+        check_largest(n, 128);
+        check_largest(n, CPU_BLOCK);
+    }
+}
+
 TEST(nibbles_are_those_of_quotients)
 {
     static _Alignas(64) float x[CPU_BLOCK];
@@ -260,6 +290,87 @@ TEST(groups_of_any_number_have_scales_of_their_own)
             }
             CHECK_INT(code[bytes], 0x55);
         }
+    }
+}
+
+/* Near numbers whose last bits are 0, among which are those half-way between
+ * two codes; or any. */
+static float near_half_way(int i)
+{
+    const uint32_t least = i % 4 ? 0x3FFFF : 0xFFFFFFFF;
+    const uint32_t bits = (random_word() & ~least) + random_word() % 5 - 2;
+    return roped_bits_float(i % 4 ? bits : random_word());
+}
+
+static int32_t largest_of_floats(const float *x, int64_t n)
+{
+    int32_t most = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const int32_t bits = (int32_t)(roped_float_bits(x[i]) & 0x7FFFFFFF);
+        most = bits > most ? bits : most;
+    }
+    return most;
+}
+
+/* A group by the scale that it has, all by words. */
+static bool check_odd_words(enum roped_dtype dtype, enum code_element element,
+                            float largest, bool rounds_up, const void *from,
+                            const float *x)
+{
+    enum { GROUP = 32, LEAST = 16 };
+    const struct cpu_codes how = {.element = element, .factor = 1};
+    const struct code_rule rule = {
+        .largest = largest,
+        .round_bits =
+            rounds_up ? 0x7FFFFF - (roped_float_bits(largest) & 0x7FFFFF) : 0};
+    const int32_t most = largest_of_floats(x, GROUP);
+    int32_t found;
+    uint8_t scale, expected;
+    float divisor, same;
+    rows->quantize->odd_words(dtype, word, from, GROUP);
+    rows->quantize->largest_groups(word, GROUP, GROUP, true, &found);
+    rows->quantize->powers(&rule, &found, 1, &scale, &divisor);
+    rows->quantize->powers(&rule, &most, 1, &expected, &same);
+    CHECK_INT(scale, expected);
+    if (scale != expected)
+        return false;
+    if (scale < LEAST && most > 0)
+        return true;
+    rows->quantize->encode_powers(&how, code, word, GROUP, &divisor);
+    for (int i = 0; i < GROUP; i++)
+        if (nth_code(element, i) != code_of_float(element, x[i] / divisor)) {
+            CHECK_FAIL("%s: %a / %a is %#x", rows->name, (double)x[i],
+                       (double)divisor, nth_code(element, i));
+            return false;
+        }
+    return true;
+}
+
+TEST(codes_and_scales_of_words_rounded_to_odd_are_those_of_floats)
+{
+    enum { GROUP = 32 };
+    float x[GROUP];
+    uint16_t half[GROUP];
+    bool is_same = rows->quantize->odd_words != NULL;
+    for (int turn = 0; is_same && turn < 40000; turn++) {
+        const int32_t power = /* or of F16 */
+            (int32_t)(turn % 3 ? random_word() % 250 : 98 + random_word() % 48);
+        for (int i = 0; i < GROUP; i++) {
+            x[i] = turn % 100 ? near_half_way(turn + (turn % 7 ? 0 : i)) : 0;
+            /* within some binades, as groups are, but for a few */
+            if (turn % 50)
+                x[i] = roped_bits_float(
+                    (roped_float_bits(x[i]) & 0x807FFFFF) |
+                    (uint32_t)(power > i % 13 ? power - i % 13 : 0) << 23);
+            half[i] = roped_float_to_f16(x[i]);
+        }
+        is_same &= check_odd_words(ROPED_F32, CODE_E4M3, 448, turn & 1, x, x);
+        is_same &= check_odd_words(ROPED_F32, CODE_E2M1, 6, turn & 1, x, x);
+        for (int i = 0; i < GROUP; i++)
+            x[i] = roped_f16_to_float(half[i]);
+        is_same &=
+            check_odd_words(ROPED_F16, CODE_E4M3, 448, turn & 1, half, x);
+        is_same &= check_odd_words(ROPED_F16, CODE_E2M1, 6, turn & 1, half, x);
     }
 }
 
