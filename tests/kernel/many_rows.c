@@ -1,8 +1,10 @@
 /*
- * many_rows.c - thousands of narrow rows, hundreds of wide ones.
+ * many_rows.c - thousands of narrow rows, hundreds of wide ones; rows of any
+ * width.
  */
 #include "kernel/many_rows.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { ELEMENTS = 1 << 19 };
@@ -35,5 +37,62 @@ void many_rows_shapes(struct random_call *made, struct random_source *source)
                           : (struct roped_tensor){.dtype = dtype,
                                                   .rank = 2,
                                                   .dims = {rows, width}};
+    }
+}
+
+static void set_param(struct random_call *made, const char *name,
+                      const char *value)
+{
+    const int param = roped_op_param(made->op, name);
+    if (param < 0)
+        return;
+    made->has_param[param] = true;
+    snprintf(made->param[param], RANDOM_CALL_TEXT, "%s", value);
+}
+
+/* A choice, for one call in so many. */
+static void may_choose(struct random_call *made, const char *name, int one_in,
+                       struct random_source *source)
+{
+    const int param = roped_op_param(made->op, name);
+    if (random_once_in(source, one_in) && param >= 0)
+        random_call_param(made, param, source);
+}
+
+/* A scale that is given, of rows, or of groups. Is it that of groups? */
+static bool choose_scale(struct random_call *made, struct random_source *source)
+{
+    const int kind = (int)random_int(source, 0, 2);
+    if (kind == 0)
+        set_param(made, "dequant_scale", "0.05");
+    else
+        set_param(made, "dynamic", "true");
+    if (kind == 2)
+        set_param(made, "group_size", "128");
+    return kind == 2;
+}
+
+void any_width_shapes(struct random_call *made, struct random_source *source)
+{
+    static const enum roped_dtype types[] = {ROPED_F32, ROPED_F16, ROPED_BF16};
+    const enum roped_dtype dtype = types[random_int(source, 0, 2)];
+    const int64_t packet = 16 / (int64_t)roped_dtype_bytes(dtype);
+    const int64_t rows = random_int(source, 2, 6);
+    int64_t width = packet * random_int(source, 1, 4224);
+    may_choose(made, "rounding", 4, source);
+    may_choose(made, "gate_first", 1, source);
+    if (roped_op_param(made->op, "dynamic") >= 0 && choose_scale(made, source))
+        width = (width + 127) / 128 * 128;
+    for (int i = 0; i < roped_op_inputs(made->op); i++) {
+        const bool is_of_width = is_of_columns(made->op, i);
+        if (made->op->in[i].flags & ROPED_OPTIONAL &&
+            (!is_of_width || random_once_in(source, 3)))
+            continue;
+        made->in[i] =
+            is_of_width ? (struct roped_tensor){.dtype = dtype,
+                                                .rank = 1,
+                                                .dims = {width}}
+                        : (struct roped_tensor){
+                              .dtype = dtype, .rank = 2, .dims = {rows, width}};
     }
 }

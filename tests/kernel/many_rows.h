@@ -1,6 +1,7 @@
 /*
- * many_rows.h - shapes of norms and their gradients with more rows than a
- * device has blocks for at once: blocks take several, and add them up.
+ * many_rows.h - shapes of norms and their gradients: more rows than a device
+ * has blocks for at once, so blocks take several, and add them up; or a few
+ * rows of any width, from which a test makes many.
  */
 #ifndef ROPED_TESTS_MANY_ROWS_H
 #define ROPED_TESTS_MANY_ROWS_H
@@ -9,5 +10,9 @@
 
 /* Gives the inputs of any width, packed rows, their shapes. */
 void many_rows_shapes(struct random_call *made, struct random_source *source);
+
+/* The same of norms: 2 to 6 rows of whole packets of 16 bytes, up to 4,224 of
+ * them, as FP8 with every kind of scale where there are codes. */
+void any_width_shapes(struct random_call *made, struct random_source *source);
 
 #endif

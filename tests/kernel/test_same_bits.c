@@ -385,6 +385,47 @@ TEST(rows_have_the_bits_that_they_have_among_few)
     }
 }
 
+/* Which kernel a GPU has for a row of a norm follows from its width and from
+ * how many rows there are: so many that all are at work at once, a few times as
+ * many, or so many that they do not fit L2. */
+TEST(rows_of_any_width_have_the_bits_that_they_have_among_few)
+{
+    static const char *const norms[] = {
+        "rmsnorm",          "add_rmsnorm",          "rmsnorm_add",
+        "gated_rmsnorm",    "layer_norm",           "add_layer_norm",
+        "rmsnorm_quantize", "add_rmsnorm_quantize",
+    };
+    for (size_t o = 0; o < sizeof norms / sizeof *norms; o++) {
+        for (int i = 0; i < check_calls(12); i++) {
+            const struct runner_options packed = {0};
+            struct random_call made;
+            struct roped_error err = {.text = ""};
+            if (only && strcmp(only, norms[o]) != 0)
+                continue;
+            random_call_make_shaped(&made, roped_op_find(norms[o]),
+                                    any_width_shapes, &source);
+            const int64_t bytes =
+                roped_call_bytes(&made.call) / roped_call_rows(&made.call);
+            if (check_takes_case()) {
+                if (runner_run(&runner, &made.call, &packed, &err))
+                    fail(&made, &packed, err.text);
+                if (!runner.api->is_host) {
+                    expect_rows_among(&made, &made.call,
+                                      bytes * random_int(&source, 265, 396),
+                                      &packed);
+                    expect_rows_among(&made, &made.call,
+                                      bytes * random_int(&source, 400, 2400),
+                                      &packed);
+                }
+                expect_rows_among(&made, &made.call, runner_many_bytes(&runner),
+                                  &packed);
+                runner_free_outputs(&made.call);
+            }
+            random_call_free(&made);
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
     only = runner_operator(argc, argv);
