@@ -15,10 +15,26 @@ static bool is_of_columns(const struct roped_op *op, int input)
            strcmp(op->in[input].name, "bias") == 0;
 }
 
-void many_rows_shapes(struct random_call *made, struct random_source *source)
+static enum roped_dtype random_type(struct random_source *source)
 {
     static const enum roped_dtype types[] = {ROPED_F32, ROPED_F16, ROPED_BF16};
-    const enum roped_dtype dtype = types[random_int(source, 0, 2)];
+    return types[random_int(source, 0, 2)];
+}
+
+/* Rows, or what all of them have. */
+static void give(struct random_call *made, int input, enum roped_dtype dtype,
+                 int64_t rows, int64_t width)
+{
+    made->in[input] =
+        is_of_columns(made->op, input)
+            ? (struct roped_tensor){.dtype = dtype, .rank = 1, .dims = {width}}
+            : (struct roped_tensor){
+                  .dtype = dtype, .rank = 2, .dims = {rows, width}};
+}
+
+void many_rows_shapes(struct random_call *made, struct random_source *source)
+{
+    const enum roped_dtype dtype = random_type(source);
     const bool is_whole = random_once_in(source, 4); /* packets of 16 bytes */
     const bool is_wide = random_once_in(source, 6);
     const int64_t any = is_wide ? random_int(source, 4000, 13000)
@@ -30,13 +46,7 @@ void many_rows_shapes(struct random_call *made, struct random_source *source)
     for (int i = 0; i < roped_op_inputs(made->op); i++) {
         if (made->op->in[i].flags & ROPED_OPTIONAL && random_once_in(source, 3))
             continue;
-        made->in[i] = is_of_columns(made->op, i)
-                          ? (struct roped_tensor){.dtype = dtype,
-                                                  .rank = 1,
-                                                  .dims = {width}}
-                          : (struct roped_tensor){.dtype = dtype,
-                                                  .rank = 2,
-                                                  .dims = {rows, width}};
+        give(made, i, dtype, rows, width);
     }
 }
 
@@ -74,8 +84,7 @@ static bool choose_scale(struct random_call *made, struct random_source *source)
 
 void any_width_shapes(struct random_call *made, struct random_source *source)
 {
-    static const enum roped_dtype types[] = {ROPED_F32, ROPED_F16, ROPED_BF16};
-    const enum roped_dtype dtype = types[random_int(source, 0, 2)];
+    const enum roped_dtype dtype = random_type(source);
     const int64_t packet = 16 / (int64_t)roped_dtype_bytes(dtype);
     const int64_t rows = random_int(source, 2, 6);
     int64_t width = packet * random_int(source, 1, 4224);
@@ -84,15 +93,9 @@ void any_width_shapes(struct random_call *made, struct random_source *source)
     if (roped_op_param(made->op, "dynamic") >= 0 && choose_scale(made, source))
         width = (width + 127) / 128 * 128;
     for (int i = 0; i < roped_op_inputs(made->op); i++) {
-        const bool is_of_width = is_of_columns(made->op, i);
         if (made->op->in[i].flags & ROPED_OPTIONAL &&
-            (!is_of_width || random_once_in(source, 3)))
+            (!is_of_columns(made->op, i) || random_once_in(source, 3)))
             continue;
-        made->in[i] =
-            is_of_width ? (struct roped_tensor){.dtype = dtype,
-                                                .rank = 1,
-                                                .dims = {width}}
-                        : (struct roped_tensor){
-                              .dtype = dtype, .rank = 2, .dims = {rows, width}};
+        give(made, i, dtype, rows, width);
     }
 }
