@@ -132,18 +132,18 @@ static inline bool fills_a_turn(const struct norm_args *args, const struct roped
     return args->n_rows > 12 * chips && args->n_rows <= 16 * chips;
 }
 
+constexpr int kMostOfEights = 2816; // vectors of a row that half of 704 threads have
+
 // Do three rows of up to 1,536 vectors find room on a multiprocessor (beside_others), or two of
 // 2,305 to 2,816, and does that pay? Of few rows the last ones would come alone. A gate behind the
 // norm is unpacked and activated in front of the stores then, which narrower rows of float16 and
 // float32 wait for.
-constexpr int kMostOfEights = 2816;
 template <typename K>
 static bool finds_more_room(const struct norm_args *args, const struct roped_queue *queue)
 {
     const int64_t vectors = args->n_vectors, each = args->n_rows / queue->n_multiprocessors;
     if (vectors > kMostOfThree)
-        return K::kPair != GATE_THEN_NORM && each >= 12 && vectors > 4 * 576 &&
-               vectors <= kMostOfEights;
+        return each >= 12 && vectors > 4 * 576 && vectors <= kMostOfEights;
     if (K::kPair == GATE_THEN_NORM)
         return each >= 8;
     if (vectors > 1280)
@@ -164,7 +164,9 @@ static enum roped_status launch_pair_rows(struct pair_args *args, struct roped_q
     constexpr bool kHalves =
         kVectors == 2 && (kThreads == 1024 || (kThreads >= (kHasGate ? 128 : 512) && K::kAdds &&
                                                sizeof(typename K::T) == 2));
-    constexpr bool kMayKeep = kThreads >= 128;
+    // so many rows of a gate as do not fit L2 have a kernel that keeps nothing
+    constexpr bool kIsGate = kThreads == 512 && kHalves && K::kPair == NORM_THEN_GATE;
+    constexpr bool kMayKeep = kThreads >= 128 && !kIsGate;
     constexpr int kShares = kHalves ? 2 : 1;
     constexpr bool kIsOfWarp = kThreads == 32 && kVectors > 2;
     constexpr bool kMaySplit = kThreads == 512 || (kHasGate && kThreads >= 128 && kThreads < 512);
@@ -187,7 +189,7 @@ static enum roped_status launch_pair_rows(struct pair_args *args, struct roped_q
     if constexpr (kThreads == 1024 && K::kAdds && (kVectors == 2 || K::kPair != GATE_THEN_NORM))
         if (finds_more_room<K>(norm, queue))
             return launch_pair_config<K, of_more>(args, 1, queue, err);
-    if constexpr (kThreads == 512 && kHalves && K::kPair == NORM_THEN_GATE)
+    if constexpr (kIsGate)
         if (norm->n_rows >= 8 * (int64_t)queue->n_multiprocessors)
             return launch_pair_config<K, beside_others<many, K::kPair, 256, 4>>(args, 1, queue,
                                                                                 err);
