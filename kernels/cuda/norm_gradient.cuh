@@ -50,6 +50,20 @@ __device__ __forceinline__ void add_groups(const norm_gradient_args &args, const
 
 // ------------------------------------------------------------------------------------ kernels
 
+// grad_residual of a vector.
+template <typename C>
+__device__ __forceinline__ void load_residual(const norm_gradient_args &args, int64_t row,
+                                              int64_t column, float (&residual)[C::kVec])
+{
+    using T = typename C::T;
+    const T *from = static_cast<const T *>(args.grad_residual);
+    uint4 raw = {};
+    if (from)
+        raw = load_raw<C>(from + row * args.grad_residual_pitch + column,
+                          counted<C>(args, row, column));
+    unpack<T>(raw, residual);
+}
+
 // grad_x of a row, and what it adds to the columns' sums.
 template <typename C>
 __device__ __forceinline__ void
@@ -60,7 +74,10 @@ write_row(const norm_gradient_args &args, const row_in_hand<C> &row, const row_f
     T *to = static_cast<T *>(args.grad_x) + row.row * args.grad_x_pitch;
     row.for_each([&](int v, int64_t column, int n, auto &x, auto &g, auto &w) {
         float made[C::kVec];
-        unpack<T>(residual[v], made);
+        if constexpr (C::kHasHalves)
+            load_residual<C>(args, row.row, column, made);
+        else
+            unpack<T>(residual[v], made);
         descend<C>(of, x, g, w, made);
         store_row<C>(to + column, n, made);
         if (n > 0)
@@ -83,6 +100,18 @@ __device__ __forceinline__ void load_residual(const norm_gradient_args &args,
             residual[v] = load_raw<C>(from + row * args.grad_residual_pitch + column,
                                       counted<C>(args, row, column));
     }
+}
+
+template <typename C>
+__device__ __forceinline__ void prefetch_residual(const norm_gradient_args &args,
+                                                  const gradient_place<C> &place, int64_t row)
+{
+    using T = typename C::T;
+    const T *from = static_cast<const T *>(args.grad_residual);
+#pragma unroll
+    for (int v = 0; from && v < C::kVectors; v++)
+        if (counted<C>(args, row, place.column(v)) > 0)
+            prefetch_to_l2(from + row * args.grad_residual_pitch + place.column(v));
 }
 
 template <typename C>
@@ -147,7 +176,10 @@ static __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
     for (int64_t turn = 0; place.row(turn) - place.group < args.n_rows; turn++) {
         uint4 residual[C::kVectors];
         row.row = place.row(turn);
-        load_residual<C>(args, place, row.row, residual);
+        if constexpr (C::kHasHalves)
+            prefetch_residual<C>(args, place, row.row);
+        else
+            load_residual<C>(args, place, row.row, residual);
         if (!C::kHolds || args.n_stages)
             wait_for_stage(args.n_stages);
         if (args.n_stages || turn > 0)
@@ -180,6 +212,13 @@ constexpr int64_t kStageBytes = 2 * C::kVectors * 16;
 template <typename C>
 constexpr int64_t kGainBytes = C::kHolds ? 0 : C::kVectors *C::kVec *(int64_t)sizeof(float);
 
+// Is there room for one row, and its gains?
+template <typename C>
+static bool has_room(int64_t threads, const struct roped_queue *queue)
+{
+    return room_of_block<C>(1, queue) >= (kStageBytes<C> + kGainBytes<C>)*threads;
+}
+
 // What of it the ring gets, and the sums or the gains. Returns bytes.
 template <typename C>
 static int64_t share_memory(struct norm_gradient_args *args, int threads, int64_t turns,
@@ -199,19 +238,6 @@ static int64_t share_memory(struct norm_gradient_args *args, int threads, int64_
     return bytes + args->n_stages * stage;
 }
 
-template <typename C>
-static enum roped_status launch_rows(struct norm_gradient_args args, struct roped_queue *queue,
-                                     struct roped_error *err)
-{
-    const int64_t vectors = args.sum_pitch / C::kVec;
-    const int threads = C::kGroups > 1 ? C::kBlock : 32 * (int)blocks_of(vectors, 32 * C::kVectors);
-    const int64_t n_groups = blocks_of(args.n_rows, C::kGroups);
-    const int64_t n_blocks = gradient_blocks(&args, n_groups, blocks_at_once<C>(threads));
-    const int64_t turns = n_blocks ? blocks_of(n_groups, n_blocks) : 0;
-    const int64_t bytes = share_memory<C>(&args, threads, turns, queue);
-    return start_blocks(norm_gradient_kernel<C>, args, threads, n_blocks, bytes, queue, err);
-}
-
 // The sum of a row is that of so many threads, which follows from its width alone: whole warps, of
 // two or four vectors for each thread where norm_gradient_kernel has such rows, and else as many as
 // there may be, two shares for each where they are half as many.
@@ -221,6 +247,20 @@ static inline int64_t shares_of(int64_t vectors, bool is_whole)
     if (is_whole && vectors <= 2048)
         return 32 * blocks_of(vectors, vectors <= 1024 ? 64 : 128);
     return least * blocks_of(vectors, least * blocks_of(vectors, 1024));
+}
+
+template <typename C>
+static enum roped_status launch_rows(struct norm_gradient_args args, struct roped_queue *queue,
+                                     struct roped_error *err)
+{
+    const int64_t vectors = args.sum_pitch / C::kVec;
+    const int threads =
+        C::kGroups > 1 ? C::kBlock : (int)shares_of(vectors, true) / (C::kHasHalves ? 2 : 1);
+    const int64_t n_groups = blocks_of(args.n_rows, C::kGroups);
+    const int64_t n_blocks = gradient_blocks(&args, n_groups, blocks_at_once<C>(threads));
+    const int64_t turns = n_blocks ? blocks_of(n_groups, n_blocks) : 0;
+    const int64_t bytes = share_memory<C>(&args, threads, turns, queue);
+    return start_blocks(norm_gradient_kernel<C>, args, threads, n_blocks, bytes, queue, err);
 }
 
 // Rows of up to 256 vectors are read again if both tensors are no more than that: then L2 still has
@@ -394,6 +434,12 @@ static enum roped_status launch_aligned(const struct norm_gradient_args &args,
     if constexpr (!kRounds && sizeof(T) == 4)
         if (vectors > 2048 && has_packets<T, kCentres, kRounds>(args, queue))
             return launch_wide_packets<T, kCentres>(args, threads, queue, err);
+    if constexpr (!kCentres && sizeof(T) == 2) {
+        using C = gradient_config<T, kCentres, kRounds, true, 512, 6>;
+        if (vectors > 2048 && vectors <= 3072 && args.n_sums &&
+            !reads_again(args, vectors, 1, sizeof(T)) && has_room<C>(threads / 2, queue))
+            return launch_rows<C>(args, queue, err);
+    }
     if (vectors > 2048)
         return launch_any<T, kCentres, kRounds, true>(args, queue, err);
     if (!shares_block && reads_again(args, vectors, blocks_at_once(threads), sizeof(T))) {
@@ -420,7 +466,7 @@ static enum roped_status launch_aligned(const struct norm_gradient_args &args,
     if (vectors <= 1024)
         return launch_rows<gradient_config<T, kCentres, kRounds, true, 512, 2>>(args, queue, err);
     using C = gradient_config<T, kCentres, kRounds, true, 512, 4>;
-    if (room_of_block<C>(1, queue) < (kStageBytes<C> + kGainBytes<C>)*threads)
+    if (!has_room<C>(threads, queue))
         return launch_any<T, kCentres, kRounds, true>(args, queue, err);
     return launch_rows<C>(args, queue, err);
 }

@@ -283,8 +283,9 @@ static inline int64_t threads_of_packets(int64_t vectors)
 }
 
 // Vectors of rows in packets here, fewer than that, and columns of any: as many sums as the
-// registers of a multiprocessor hold.
-constexpr int64_t kPacketVectors = 1024, kPacketColumns = 16 << 10;
+// registers of a multiprocessor hold beside what a row takes, and as half of the threads hold with
+// less of a row at a time.
+constexpr int64_t kPacketVectors = 1024, kPacketColumns = 16 << 10, kWidestColumns = 24 << 10;
 
 // Columns of rows in packets, fewer than that. Calls that round have no wide ones. Rows of whole
 // vectors have other kernels up to 2,048 vectors; wider ones gain by packets whatever they are if
@@ -293,9 +294,10 @@ template <typename T, bool kCentres, bool kRounds>
 static int64_t columns_of_packets(bool is_whole_vectors)
 {
     constexpr int64_t kNarrow = kPacketVectors * kVecOf<T>;
+    constexpr bool kIsWide = !kCentres && sizeof(T) == 2; // float32 would have no room for its row
     if (is_whole_vectors)
         return kRounds ? 0 : kCentres ? kPacketColumns : 10241;
-    return kRounds ? kNarrow : kPacketColumns;
+    return kRounds ? kNarrow : kIsWide ? kWidestColumns : kPacketColumns;
 }
 
 // The blocks of rows that are so many, and such that packets pay. They follow from the shape alone,

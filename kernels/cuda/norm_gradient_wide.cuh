@@ -4,7 +4,8 @@
 // Sums of so many columns leave no registers for a row: a thread has several packets of it in
 // shared memory, one after another, and several vectors for a share of the row's sum, which it
 // shifts where it uses them. With two sums for each column 512 threads have them, and two shares
-// each: the more there are, the longer they wait for each other, three times in each row.
+// each: the more there are, the longer they wait for each other, three times in each row. So they
+// have those of rows of up to 24,576 columns of 16 bits, whose sums leave no room for more threads.
 #pragma once
 
 #include "cuda/norm_gradient_packets.cuh"
@@ -209,19 +210,32 @@ static __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
 
 // ------------------------------------------------------------------------------------ launch
 
-// The sum of a row has so many shares, as of other rows that do not end with a whole vector.
-template <typename T, bool kCentres>
-static enum roped_status launch_wide_packets(struct norm_gradient_args args, int64_t shares,
-                                             struct roped_queue *queue, struct roped_error *err)
+// The sum of a row has so many shares, as of other rows that do not end with a whole vector. Of
+// fewer columns than that: threads have registers for the sums of as many.
+template <typename T, bool kCentres, int kThreads, int64_t kColumns>
+static enum roped_status start_wide_packets(struct norm_gradient_args args, int64_t shares,
+                                            struct roped_queue *queue, struct roped_error *err)
 {
-    constexpr int kThreads = kCentres ? 512 : 1024;
-    constexpr int kVectors = (int)kPacketColumns / kThreads / kVecOf<T>;
-    using C = gradient_config<T, kCentres, false, false, kThreads, kVectors>;
+    using C = gradient_config<T, kCentres, false, false, kThreads,
+                              (int)(kColumns / kThreads / kVecOf<T>)>;
     const int64_t packets = args.sum_pitch / C::kVec + 1;
     const int64_t of_packets = 32 * blocks_of(packets, 32 * C::kVectors);
-    const int64_t of_shares = kCentres ? 32 * blocks_of(shares, 64) : shares;
+    const int64_t of_shares = kThreads == 512 ? 32 * blocks_of(shares, 64) : shares;
     args.n_shares = (int32_t)shares;
     return start_packets<C>(wide_packets_norm_gradient_kernel<C>, args,
                             (int)(of_packets > of_shares ? of_packets : of_shares), packets, queue,
                             err);
+}
+
+template <typename T, bool kCentres>
+static enum roped_status launch_wide_packets(const struct norm_gradient_args &args, int64_t shares,
+                                             struct roped_queue *queue, struct roped_error *err)
+{
+    if constexpr (kCentres)
+        return start_wide_packets<T, true, 512, kPacketColumns>(args, shares, queue, err);
+    if constexpr (!kCentres && sizeof(T) == 2)
+        if (args.sum_pitch >= kPacketColumns)
+            return start_wide_packets<T, false, 512, kWidestColumns>(args, shares, queue, err);
+    if constexpr (!kCentres)
+        return start_wide_packets<T, false, 1024, kPacketColumns>(args, shares, queue, err);
 }

@@ -35,12 +35,15 @@ static void give(struct random_call *made, int input, enum roped_dtype dtype,
 void many_rows_shapes(struct random_call *made, struct random_source *source)
 {
     const enum roped_dtype dtype = random_type(source);
-    const bool is_whole = random_once_in(source, 4); /* packets of 16 bytes */
-    const bool is_wide = random_once_in(source, 6);
-    const int64_t any = is_wide ? random_int(source, 4000, 13000)
+    const bool is_whole = random_once_in(source, 2); /* packets of 16 bytes */
+    const bool is_wide = random_once_in(source, 4);
+    /* rows or columns, of elements that take half as much */
+    const int64_t more = is_wide && dtype != ROPED_F32 ? 2 : 1;
+    const int64_t wider = random_once_in(source, 2) ? more : 1;
+    const int64_t times = more / wider;
+    const int64_t any = is_wide ? wider * random_int(source, 4000, 13000)
                                 : 8 + random_magnitude(source, 11);
     const int64_t width = is_whole ? any / 8 * 8 : any;
-    const int64_t times = is_wide && dtype != ROPED_F32 ? 2 : 1;
     const int64_t rows =
         times * (140 + random_int(source, 0, 2 * ELEMENTS / width));
     for (int i = 0; i < roped_op_inputs(made->op); i++) {

@@ -74,7 +74,9 @@ struct gradient_config {
     static constexpr bool kIsPackets = !kAligned && !kIsAlone;
     static constexpr bool kIsWide = kIsPackets && kThreads * kVectors > 1024;
     static constexpr bool kHolds = kVectors <= 2 && !kIsWide; // rows and gains, in registers
-    static constexpr int kWarps = kIsPackets ? 32 : kThreads > 32 ? kThreads / 32 : 1;
+    // a thread has two shares of a row, and no registers for what is added to grad_x later
+    static constexpr bool kHasHalves = kAligned && kVectors == 6;
+    static constexpr int kWarps = kIsPackets || kHasHalves ? 32 : kThreads > 32 ? kThreads / 32 : 1;
 };
 
 // ------------------------------------------------------------------------------------ vectors
@@ -228,7 +230,7 @@ template <typename C>
 __device__ __forceinline__ void store_sums(const norm_gradient_args &args, int place,
                                            int64_t column, int n, const float (&x)[C::kVec])
 {
-    if (!C::kIsPackets && !args.partial) {
+    if (!C::kIsPackets && !C::kHasHalves && !args.partial) {
         store_result<C>(args, place, column, n, x);
         return;
     }
@@ -465,17 +467,40 @@ struct row_in_hand {
             visit(v, f);
     }
 
+    // Every second vector: those of a share, where a thread has two.
+    struct row_half {
+        const row_in_hand &of;
+        int first;
+
+        template <typename F>
+        __device__ __forceinline__ void for_each(const F &f) const
+        {
+#pragma unroll
+            for (int v = 0; v < C::kVectors; v += 2)
+                of.visit(first + v, f);
+        }
+    };
+    __device__ __forceinline__ row_half half(int i) const
+    {
+        return {*this, i};
+    }
+
     // The same row for rare sums: in less code, or of memory where registers hold it.
     struct row_again {
         const row_in_hand &of;
         const norm_gradient_args &args;
+        int first = 0, step = 1;
 
         template <typename F>
         __device__ __forceinline__ void for_each(const F &f) const
         {
 #pragma unroll 1
-            for (int v = 0; v < C::kVectors; v++)
+            for (int v = first; v < C::kVectors; v += step)
                 of.visit(v, f);
+        }
+        __device__ __forceinline__ row_again half(int i) const
+        {
+            return {of, args, i, 2};
         }
     };
     __device__ __forceinline__ auto again() const;

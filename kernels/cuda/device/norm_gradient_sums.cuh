@@ -301,6 +301,9 @@ __device__ __forceinline__ Sum sum_of_row(const Row &row, gradient_exchange<C> &
     } else if constexpr (C::kIsPackets) {
         const Sum share[2] = {share_of(row.nth(0)), share_of(row.nth(1))};
         return sum_of_halves(share, shared, (int)blockDim.x, true);
+    } else if constexpr (C::kHasHalves) {
+        const Sum share[2] = {share_of(row.half(0)), share_of(row.half(1))};
+        return sum_of_halves(share, shared, (int)blockDim.x);
     } else if constexpr (!C::kIsAny) {
         return sum_over_row<C>(share_of(row), shared);
     } else {

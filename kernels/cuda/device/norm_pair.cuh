@@ -223,11 +223,6 @@ __device__ __forceinline__ row_scale scale_of_values(const norm_args &args,
     return {is_done ? scale : exact};
 }
 
-__device__ __forceinline__ void prefetch_to_l2(const void *from)
-{
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(from)));
-}
-
 // Weights of a thread's vectors are started with the row's where registers hold both.
 // C::kIsSecondLate: the second tensor, which is not normalised, has no registers, and comes to L2
 // meanwhile.

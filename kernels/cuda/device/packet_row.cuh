@@ -232,8 +232,7 @@ struct packet_row {
                 for (const packet_weights<T> &of : weights)
                     of.prefetch(at);
                 if constexpr (kNeedsLater)
-                    asm volatile("prefetch.global.L2 [%0];" ::"l"(
-                        __cvta_generic_to_global(second + at * 16)));
+                    prefetch_to_l2(second + at * 16);
             }
 #pragma unroll
             for (int v = 0; v < kBatch; v++) {

@@ -74,6 +74,11 @@ __device__ __forceinline__ uint2 load_8(const void *from)
     return raw;
 }
 
+__device__ __forceinline__ void prefetch_to_l2(const void *from)
+{
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(from)));
+}
+
 __device__ __forceinline__ float load_float(const float *from)
 {
     float x;
