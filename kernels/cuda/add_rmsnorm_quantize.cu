@@ -25,8 +25,8 @@ extern "C" enum roped_status roped_cuda_add_rmsnorm_quantize(const struct roped_
     return with_float_type(x->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         if (has_one_scale(&plan->quantize) && !is_any(&args) &&
-            waits_as_packets<norm_kind<T, kFromSum, kToFp8>>(
-                &args, has_vectors<T>(&args, kVecOf<T>), queue))
+            has_codes_apart<norm_kind<T, kFromSum, kToFp8>>(&args, has_vectors<T>(&args, kVecOf<T>),
+                                                            plan->quantize.dynamic, queue))
             return roped_cuda_add_rmsnorm_codes(args, call, scales, queue, err);
         return launch_quantized<T, true>(&args, plan, queue, err);
     });

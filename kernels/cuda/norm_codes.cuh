@@ -473,6 +473,46 @@ static __global__ void __launch_bounds__(kPacketThreads)
     });
 }
 
+// A few rows that 16 bytes do not divide: four threads have a vector (device/norm_quarters.cuh),
+// and their results in registers until the scale is known.
+template <typename K>
+static __global__ void __launch_bounds__(kQuarterThreads)
+    norm_codes_quarters_kernel(const __grid_constant__ norm_codes_args args)
+{
+    constexpr int kEach = K::kVec / 4, kAll = kQuarterVectors * kEach;
+    __shared__ cluster_values<float, 8 * kQuarterThreads / 32> largest_of_blocks;
+    __shared__ float partial[32];
+    const quantize_args &codes = args.codes;
+    const quarters<K> mine(args.norm);
+    float y[kAll] = {};
+    if (gridDim.y > 1)
+        largest_of_blocks.prepare();
+    normalise_quarters<K, kQuarterVectors>(args.norm, [&](auto &, auto &, int v, auto &made) {
+#pragma unroll
+        for (int i = 0; i < kEach; i++)
+            y[v * kEach + i] = mine.has(v, i) ? made[i] : 0.0f;
+    });
+    code_divisor divisor;
+    if (codes.finds) {
+        float largest = largest_of(codes.rule, y);
+        largest = gridDim.y > 1 ? largest_of_blocks.largest_of(largest)
+                                : largest_in_group(largest, partial, (int)blockDim.x);
+        const code_scale_made made = make_scale(codes.rule, largest);
+        if (threadIdx.x == 0 && blockIdx.y == 0)
+            store_scale(codes.rule, codes.scales, scale_at(codes.scales, blockIdx.x, 0), made);
+        divisor = made.divisor;
+    } else {
+        divisor = known_scale(codes);
+    }
+    divide_codes(codes.rule, y, divisor);
+    const fp8_codes<kAll> code = byte_codes_of(codes.rule, y);
+    uint8_t *const to = codes.y + blockIdx.x * codes.y_stride + mine.first;
+#pragma unroll
+    for (int i = 0; i < kAll; i++)
+        if (mine.has(i / kEach, i % kEach))
+            to[i / kEach * mine.step + i % kEach * 4] = (uint8_t)(code.word[i / 4] >> i % 4 * 8);
+}
+
 // ------------------------------------------------------------------------------------ launches
 
 // kernel_of(scale, of_row): compiled for the scales of a call.
@@ -567,6 +607,11 @@ static enum roped_status launch_codes(norm_codes_args args, struct roped_queue *
     if constexpr (!K::kIsAny) {
         const bool may_wait = !is_aligned && args.codes.y_shift == 0 &&
                               (args.codes.n_tiles == 1 || !args.codes.finds);
+        const int quarters =
+            may_wait ? parts_of_codes<K>(&norm, threads, args.codes.finds, queue) : 0;
+        if (quarters)
+            return launch_quarters(norm_codes_quarters_kernel<K>, args, &args.norm, threads,
+                                   quarters, queue, err);
         if (const int64_t row = may_wait ? bytes_of_packets<K>(&norm, threads, queue) : 0)
             return launch_packets<K>(norm_codes_packets_kernel<K>, args, &args.norm, threads, row,
                                      queue, err);

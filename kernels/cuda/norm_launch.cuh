@@ -440,12 +440,15 @@ static int staged_threads(const struct norm_args *args)
     return threads;
 }
 
-// Do rows of many wait in shared memory by packets (device/packet_row.cuh)?
+// Do rows that 16 bytes do not divide, with one scale each, become codes in quarters, or wait in
+// shared memory by packets (device/packet_row.cuh)?
 template <typename K>
-static bool waits_as_packets(const struct norm_args *args, bool is_aligned,
-                             const struct roped_queue *queue)
+static bool has_codes_apart(const struct norm_args *args, bool is_aligned, bool finds,
+                            const struct roped_queue *queue)
 {
-    return !is_aligned && bytes_of_packets<K>(args, staged_threads<K>(args), queue) > 0;
+    const int threads = staged_threads<K>(args);
+    return !is_aligned && (parts_of_codes<K>(args, threads, finds, queue) > 0 ||
+                           bytes_of_packets<K>(args, threads, queue) > 0);
 }
 
 // Sums of terms, of which registers hold what models have: rows of up to 2,048 vectors, and no

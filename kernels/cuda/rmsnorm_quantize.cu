@@ -23,7 +23,8 @@ extern "C" enum roped_status roped_cuda_rmsnorm_quantize(const struct roped_call
         const bool is_aligned = has_vectors<T>(&args, kVecOf<T>);
         if ((places_in_turn<K>(&args, is_aligned, queue) > 0 &&
              !takes_eights<K>(&args, is_aligned, queue)) ||
-            (has_one_scale(&plan->quantize) && waits_as_packets<K>(&args, is_aligned, queue)))
+            (has_one_scale(&plan->quantize) &&
+             has_codes_apart<K>(&args, is_aligned, plan->quantize.dynamic, queue)))
             return roped_cuda_rmsnorm_codes(args, call, scales, queue, err);
         return launch_quantized<T, false>(&args, plan, queue, err);
     });

@@ -165,6 +165,18 @@ static int staged_quarter_parts(const struct norm_args *args, int n_shares, bool
     return quarter_parts<K>(args, n_shares, at_once, queue, kWideQuarterVectors);
 }
 
+// The same of rows that become codes with one scale each. Those that it is made of are in one turn:
+// there is one exchange more.
+template <typename K>
+static int parts_of_codes(const struct norm_args *args, int n_shares, bool finds,
+                          const struct roped_queue *queue)
+{
+    if (args->addend || has_wide_shares<K>(args, n_shares) ||
+        (finds && !quarter_parts<K>(args, n_shares, kQuarterThreads, queue)))
+        return 0;
+    return staged_quarter_parts<K>(args, n_shares, n_shares <= 32, queue);
+}
+
 // args: norm's, or norm is a part of them.
 template <typename Args>
 static enum roped_status launch_quarters(kernel_fn<Args> *kernel, const Args &args,

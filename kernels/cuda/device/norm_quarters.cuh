@@ -259,11 +259,11 @@ __device__ __forceinline__ bool has_float_weights(int kind)
     return sizeof(T) == 4 ? kind <= kWeightSame : kind == kWeightFloat;
 }
 
-// All loads start together; x and the second tensor may have their results' places, which a thread
-// writes when the row's sum is there.
-template <typename K, typename Args, int kVectors = kQuarterVectors>
-__global__ void __launch_bounds__(kQuarterThreads)
-    norm_quarters_kernel(const __grid_constant__ Args args)
+// A row's results: write(place, mine, v, y) has those of a thread's vector. All loads start
+// together; x and the second tensor may have their results' places, which a thread writes when the
+// row's sum is there.
+template <typename K, int kVectors, typename Args, typename F>
+__device__ __forceinline__ void normalise_quarters(const Args &args, const F &write)
 {
     using T = typename K::T;
     constexpr int kEach = K::kVec / 4, kSeconds = K::kAdds ? kVectors : 1;
@@ -322,7 +322,6 @@ __global__ void __launch_bounds__(kQuarterThreads)
     const row_scale scale =
         rounded_scale<K>(args, scale_by(
                                    norm, false, [&] { return sums.sum_of(share); }, exact_sum));
-    T *to = static_cast<T *>(norm.y) + place.at + mine.first;
 #pragma unroll
     for (int v = 0; v < kVectors; v++) {
         float gain[kEach], y[kEach];
@@ -334,8 +333,18 @@ __global__ void __launch_bounds__(kQuarterThreads)
             y[i] = z[v][i];
         }
         finish_elements<K>(args, gain, scale, other[v % kSeconds], y);
-        mine.store(to, v, y);
+        write(place, mine, v, y);
         if constexpr (K::kAdds && std::is_same_v<Args, norm_args>)
             mine.store(static_cast<T *>(norm.residual_out) + place.sum_at + mine.first, v, z[v]);
     }
+}
+
+template <typename K, typename Args, int kVectors = kQuarterVectors>
+__global__ void __launch_bounds__(kQuarterThreads)
+    norm_quarters_kernel(const __grid_constant__ Args args)
+{
+    using T = typename K::T;
+    normalise_quarters<K, kVectors>(args, [](auto &place, auto &mine, int v, auto &y) {
+        mine.store(static_cast<T *>(place.norm.y) + place.at + mine.first, v, y);
+    });
 }

@@ -391,12 +391,25 @@ __device__ __forceinline__ void scale_term(float scale, float (&z)[n])
         value = __fmul_rn(value, scale);
 }
 
+// As T has them. Of a vector, or of single elements.
+template <typename T, int n>
+__device__ __forceinline__ void round_to(float (&y)[n])
+{
+    if constexpr (n == kVecOf<T>) {
+        unpack<T>(pack<T>(y), y);
+    } else {
+#pragma unroll
+        for (float &value : y)
+            value = element<T>::to_float(element<T>::from_float(value));
+    }
+}
+
 // A step of a sum of terms.
 template <typename T, int n>
 __device__ __forceinline__ void round_step(const norm_args &args, float (&z)[n])
 {
     if (sizeof(T) == 2 && args.rounds_sum)
-        unpack<T>(pack<T>(z), z);
+        round_to<T>(z);
 }
 
 template <typename T, int n>
@@ -547,19 +560,6 @@ struct row_values<K, C, false> {
         }
     }
 };
-
-// As T has them. Of a vector, or of single elements.
-template <typename T, int n>
-__device__ __forceinline__ void round_to(float (&y)[n])
-{
-    if constexpr (n == kVecOf<T>) {
-        unpack<T>(pack<T>(y), y);
-    } else {
-#pragma unroll
-        for (float &value : y)
-            value = element<T>::to_float(element<T>::from_float(value));
-    }
-}
 
 // From z of a vector to its result, in float32. Rounding hf rounds z * scale to T before the gain,
 // rounding type after it too.
