@@ -93,6 +93,9 @@ static enum roped_status launch(const rows_args &args, struct roped_queue *queue
         return launch_tiles<rows_of<T>, false>(args, queue, err);
     if (is_packed && are_packets(codes))
         return launch_packets<rows_of<T>>(args, queue, err);
+    if constexpr (sizeof(T) == 4) // 16 bits gain less than bytes stored one by one cost
+        if (is_held && !codes.finds)
+            return launch_shifted_packets<rows_of<T>>(args, queue, err);
     if (is_held)
         return launch_tiles<rows_of<T>, true>(args, queue, err);
     return launch_elements<rows_of<T>>(args, queue, err);

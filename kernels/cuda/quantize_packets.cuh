@@ -196,12 +196,13 @@ __device__ __forceinline__ void make_group_scales(const code_rule &rule, float (
 // ------------------------------------------------------------------------------------ kernels
 
 // Packets of given scales, of tensors and of groups, which are in lanes of one warp or in one lane:
-// a thread has two that are beside each other, as no group is narrower.
-template <typename S, int kScale>
+// a thread has two that are beside each other, as no group is narrower, or one where a call is so
+// small that it waits for what a thread executes.
+template <typename S, int kScale, int kVectors>
 static __global__ void __launch_bounds__(kThreads)
     packet_kernel(const __grid_constant__ typename S::args args)
 {
-    constexpr int kVec = kVecOf<typename S::T>, n = 2 * kVec;
+    constexpr int kVec = kVecOf<typename S::T>, n = kVectors * kVec;
     const quantize_args &codes = args.codes;
     const code_rule rule = rule_of<kScale>(codes);
     let_next_start();
@@ -209,23 +210,27 @@ static __global__ void __launch_bounds__(kThreads)
     uint32_t row = quotient(i, codes.to_row), packet = i - row * codes.packets;
     bool is_inside = i < codes.n_packets;
     int64_t column = (int64_t)packet * n, place = codes.first_row + row;
-    const bool is_whole = column + kVec < codes.width;
+    const bool is_whole = kVectors == 1 || column + kVec < codes.width;
     const auto from = S::template at<kVec>(args, place, column);
     const auto second = S::template at<kVec>(args, place, column + kVec);
+    S::finish_before_wait(args, from);
     wait_for_previous();
     const auto raw = is_inside ? S::template load<kVec>(args, from) : S::template none<kVec>();
-    const auto other =
-        is_inside && is_whole ? S::template load<kVec>(args, second) : S::template none<kVec>();
+    auto other = S::template none<kVec>();
+    if (kVectors == 2 && is_inside && is_whole)
+        other = S::template load<kVec>(args, second);
     float x[n], half[kVec];
     code_divisor divisor;
     S::template values<kVec>(args, raw, half);
 #pragma unroll
     for (int j = 0; j < kVec; j++)
         x[j] = half[j];
-    S::template values<kVec>(args, other, half);
+    if constexpr (kVectors == 2) {
+        S::template values<kVec>(args, other, half);
 #pragma unroll
-    for (int j = 0; j < kVec; j++)
-        x[kVec + j] = half[j];
+        for (int j = 0; j < kVec; j++)
+            x[kVec + j] = half[j];
+    }
     if (finds_scales<kScale>(codes)) {
         float largest = largest_of(rule, x);
         const int shift = group_shift_of<kScale, n>(codes), lanes = 1 << shift;
@@ -241,6 +246,37 @@ static __global__ void __launch_bounds__(kThreads)
     if (is_inside)
         store_codes_of<kScale>(rule, codes.y + place * codes.y_stride + (column >> codes.y_shift),
                                x, divisor, is_whole ? codes.store : kStoresFirst);
+}
+
+// Packets of one known scale, of rows that 16 bytes do not divide. Their codes begin anywhere, and
+// are stored one by one.
+template <typename S>
+static __global__ void __launch_bounds__(kThreads)
+    shifted_packet_kernel(const __grid_constant__ typename S::args args)
+{
+    constexpr int kVec = kVecOf<typename S::T>;
+    const quantize_args &codes = args.codes;
+    let_next_start();
+    const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+    const uint32_t row = quotient(i, codes.to_row), packet = i - row * codes.packets;
+    const int64_t column = (int64_t)packet * kVec, place = codes.first_row + row;
+    const int left = (int)min(codes.width - column, (int64_t)kVec);
+    const auto from = S::template at<kVec>(args, place, column);
+    uint8_t *const to = codes.y + place * codes.y_stride + column;
+    if (i >= codes.n_packets)
+        return;
+    S::finish_before_wait(args, from);
+    wait_for_previous();
+    typename S::shifted raw;
+    float x[kVec];
+    raw.start(args, from, left);
+    S::template values<kVec>(args, raw.finish(), x);
+    divide_codes(codes.rule, x, known_scale(codes));
+    const fp8_codes<kVec> code = byte_codes_of(codes.rule, x);
+#pragma unroll
+    for (int j = 0; j < kVec; j++)
+        if (j < left)
+            to[j] = (uint8_t)(code.word[j / 4] >> j % 4 * 8);
 }
 
 // Values behind the end of a row do not count: an activation of 0 may be something.
@@ -352,17 +388,37 @@ static bool are_packets(const quantize_args &codes)
     return !codes.finds || (codes.tile_rows == 1 && codes.tile_width <= kSide);
 }
 
+// Of values that take long a thread has one packet, as long as each of 256 threads of every
+// multiprocessor would have no more than these.
+constexpr int64_t kMostSinglePackets = 12;
+
 // The kernel for the scales of a launch.
 template <typename S>
 static enum roped_status launch_packets(const typename S::args &args, struct roped_queue *queue,
                                         struct roped_error *err)
 {
-    const int scale = args.codes.rule.scale;
+    constexpr int kVec = kVecOf<typename S::T>;
+    const quantize_args &codes = args.codes;
+    const int scale = codes.rule.scale;
+    const int64_t packets = codes.n_rows * blocks_of(codes.width, kVec);
+    if constexpr (!S::kIsCheap)
+        if (scale == CODE_SCALE_F32 &&
+            packets <= kMostSinglePackets * kThreads * queue->n_multiprocessors)
+            return launch_packets<S, kVec>(args, packet_kernel<S, CODE_SCALE_F32, 1>, INT_MAX,
+                                           queue, err);
     kernel_fn<typename S::args> *kernel =
-        scale == CODE_SCALE_E8M0   ? packet_kernel<S, CODE_SCALE_E8M0>
-        : scale == CODE_SCALE_E4M3 ? packet_kernel<S, CODE_SCALE_E4M3>
-                                   : packet_kernel<S, CODE_SCALE_F32>;
-    return launch_packets<S, 2 * kVecOf<typename S::T>>(args, kernel, INT_MAX, queue, err);
+        scale == CODE_SCALE_E8M0   ? packet_kernel<S, CODE_SCALE_E8M0, 2>
+        : scale == CODE_SCALE_E4M3 ? packet_kernel<S, CODE_SCALE_E4M3, 2>
+                                   : packet_kernel<S, CODE_SCALE_F32, 2>;
+    return launch_packets<S, 2 * kVec>(args, kernel, INT_MAX, queue, err);
+}
+
+template <typename S>
+static enum roped_status launch_shifted_packets(const typename S::args &args,
+                                                struct roped_queue *queue, struct roped_error *err)
+{
+    return launch_packets<S, kVecOf<typename S::T>>(args, shifted_packet_kernel<S>, INT_MAX, queue,
+                                                    err);
 }
 
 template <typename S>
