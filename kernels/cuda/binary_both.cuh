@@ -24,7 +24,7 @@ struct both_args {
 };
 
 template <typename T, int kKind>
-__global__ void __launch_bounds__(kSumThreads)
+__global__ void __launch_bounds__(kSumThreads, sizeof(T) == 4 && kKind == kBinaryMul ? 3 : 2)
     sweep_both_kernel(const __grid_constant__ struct both_args args)
 {
     let_next_start();

@@ -13,7 +13,7 @@
 struct columns_args {
     const void *g, *x, *y; // x is the full operand
     void *grad_x, *grad_y;
-    float *partial;    // [blocks][width]
+    float *partial;    // [blocks][partial_width(width)]
     uint32_t *counter; // how many blocks are there
     int64_t n;         // elements of x
     uint32_t width;
@@ -23,6 +23,12 @@ struct columns_args {
     int32_t has_values;
     struct binary_ones one;
 };
+
+// Rows of partial sums are whole packets.
+__host__ __device__ constexpr uint32_t partial_width(uint32_t width)
+{
+    return (width + 3) / 4 * 4;
+}
 
 constexpr int kColumnsThreads = 256;
 constexpr int kColumnsAhead = 4; // packets of a thread whose loads are one wait
@@ -77,7 +83,7 @@ __global__ void __launch_bounds__(kColumnsThreads, 2)
     columns_kernel(const __grid_constant__ struct columns_args args)
 {
     constexpr int kVec = kVecOf<T>;
-    __shared__ float kept[kColumnsThreads * kVec];
+    __shared__ alignas(16) float kept[kColumnsThreads * kVec];
     __shared__ double shared[kColumnsThreads];
     const bool is_at_work = threadIdx.x < args.n_threads;
     uint32_t column[kVec];
@@ -102,24 +108,17 @@ __global__ void __launch_bounds__(kColumnsThreads, 2)
         kept[threadIdx.x * kVec + j] = (float)sum[j];
     __syncthreads();
     // the block's rows, and then those of all blocks, past L1, which may have older lines
-    float *partial = args.partial + blockIdx.x * args.width;
-    bool is_last = false, is_sum;
-    do {
-        is_sum = is_last || gridDim.x == 1;
-        add_rows<8>(
-            args.width, is_last ? gridDim.x : args.n_threads * kVec / args.width, shared,
-            [&](uint32_t row, uint32_t at) {
-                return is_last ? __ldcg(args.partial + row * args.width + at)
-                               : kept[row * args.width + at];
-            },
-            [&](uint32_t at, double total) {
-                if (is_sum)
-                    static_cast<T *>(args.grad_y)[at] = element<T>::from_float((float)total);
-                else
-                    partial[at] = (float)total;
-            });
-        is_last = !is_sum && comes_last(args.counter, gridDim.x);
-    } while (is_last);
+    const uint32_t n_partial = partial_width(args.width);
+    float *partial = args.partial + blockIdx.x * n_partial;
+    add_rows<8>(
+        args.width, args.n_threads * kVec / args.width, shared,
+        [&](uint32_t row, uint32_t at) { return kept[row * args.width + at]; },
+        [&](uint32_t at, double total) { partial[at] = (float)total; });
+    if (!comes_last(args.counter, gridDim.x))
+        return;
+    add_partial(args.partial, n_partial, gridDim.x, kept);
+    if (threadIdx.x < args.width)
+        static_cast<T *>(args.grad_y)[threadIdx.x] = element<T>::from_float(kept[threadIdx.x]);
 }
 
 // ------------------------------------------------------------------------------------ host
@@ -168,8 +167,8 @@ static enum roped_status launch_columns(const struct binary_plan *plan, const st
     args.n_steps = (uint32_t)clamp(blocks_of(steps, kMostBlocks), kColumnsAhead, INT_MAX);
     const int64_t n_blocks = blocks_of(steps, args.n_steps);
     enum roped_status status =
-        roped_cuda_scratch(queue, n_blocks * args.width * (int64_t)sizeof(float), 1, &args.partial,
-                           &args.counter, err);
+        roped_cuda_scratch(queue, n_blocks * partial_width(args.width) * (int64_t)sizeof(float), 1,
+                           &args.partial, &args.counter, err);
     if (status)
         return status;
     kernel_fn<columns_args> *kernel = sum.kind == kBinaryMul     ? columns_kernel<T, kBinaryMul>

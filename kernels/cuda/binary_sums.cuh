@@ -267,6 +267,51 @@ __device__ __forceinline__ void add_rows(uint32_t n_columns, uint32_t n_rows,
     }
 }
 
+// The sum of each of n_columns (a multiple of four) over n_rows rows that blocks have left in
+// memory, to the first of sums; by the last block, of hundreds of rows. A thread has four columns,
+// and asks for eight rows at once. sums has room for four of each thread. Out of line: it comes
+// once, when a kernel has nothing else in registers.
+static __device__ __noinline__ void add_partial(const float *partial, uint32_t n_columns,
+                                                uint32_t n_rows, float *sums)
+{
+    constexpr uint32_t kBatch = 8;
+    const uint32_t n_quads = n_columns / 4;
+    const uint32_t n_parts = min(max(blockDim.x / n_quads, 1u), (n_rows + kBatch - 1) / kBatch);
+    const uint32_t part = n_parts > 1 ? threadIdx.x / n_quads : 0;
+#pragma unroll 1
+    for (uint32_t quad = threadIdx.x - part * n_quads; quad < n_quads && part < n_parts;
+         quad += blockDim.x) {
+        double sum[4] = {};
+#pragma unroll 1
+        for (uint32_t row = part; row < n_rows; row += kBatch * n_parts) {
+            float4 of_row[kBatch];
+#pragma unroll
+            for (uint32_t i = 0; i < kBatch; i++) { // past L1, which may have older lines
+                const uint32_t at = min(row + i * n_parts, n_rows - 1) * n_columns + 4 * quad;
+                of_row[i] = __ldcg(reinterpret_cast<const float4 *>(partial + at));
+            }
+#pragma unroll
+            for (uint32_t i = 0; i < kBatch; i++) {
+                const float of[4] = {of_row[i].x, of_row[i].y, of_row[i].z, of_row[i].w};
+#pragma unroll
+                for (int j = 0; j < 4; j++)
+                    sum[j] += (double)(row + i * n_parts < n_rows ? of[j] : 0.0f);
+            }
+        }
+        reinterpret_cast<float4 *>(sums)[part * n_quads + quad] =
+            make_float4((float)sum[0], (float)sum[1], (float)sum[2], (float)sum[3]);
+    }
+    __syncthreads();
+#pragma unroll 1
+    for (uint32_t column = threadIdx.x; column < n_columns && n_parts > 1; column += blockDim.x) {
+        double sum = sums[column];
+#pragma unroll 4
+        for (uint32_t i = 1; i < n_parts; i++)
+            sum += (double)sums[i * n_columns + column];
+        sums[column] = (float)sum; // nobody else reads it
+    }
+}
+
 // ------------------------------------------------------------------------------------ layout
 
 // A step each of so many threads keeps the memory busy: 32 KiB in flight for a multiprocessor.

@@ -452,7 +452,7 @@ __device__ __forceinline__ void finish_columns(const sweep_args &args, const col
 {
     // of one element after the other, so that neither writes nor reads meet in a bank
     constexpr int kVec = kVecOf<T>, kStride = kSumThreads + 32 / kVec;
-    __shared__ float kept[kVec * kStride];
+    __shared__ alignas(16) float kept[kVec * kStride];
     __shared__ uint8_t off[kSumThreads];
     __shared__ double shared[kSumThreads];
     const uint32_t lanes = args.lanes, n_columns = args.own_lanes * kVec;
@@ -469,29 +469,26 @@ __device__ __forceinline__ void finish_columns(const sweep_args &args, const col
         kept[j * kStride + threadIdx.x] = (float)sum[j];
     off[threadIdx.x] = (uint8_t)place.off;
     __syncthreads();
-    // step lanes, and then segments
-    bool is_last = false, is_sum;
-    do {
-        is_sum = is_last || n_segments == 1;
-        add_rows<8>(
-            n_columns, is_last ? n_segments : args.step_lanes, shared,
-            [&](uint32_t row, uint32_t column) {
-                if (is_last) // past L1, which may have older lines
-                    return __ldcg(partial + (int64_t)row * n_columns + column);
-                const uint32_t thread = row * lanes + column / kVec;
-                const uint32_t element = column % kVec + off[thread];
-                return kept[element % kVec * kStride + thread + element / kVec];
-            },
-            [&](uint32_t column, double total) {
-                if (is_sum)
-                    store_column<T>(args, block.group, column, total);
-                else
-                    partial[(int64_t)block.segment * n_columns + column] = (float)total;
-            });
-        if (kMode == kSweepCross && !is_last)
-            finish_rows<T>(args, block, shared);
-        is_last = !is_sum && comes_last(args.sum.counter + block.group, n_segments);
-    } while (is_last);
+    add_rows<8>(
+        n_columns, args.step_lanes, shared,
+        [&](uint32_t row, uint32_t column) {
+            const uint32_t thread = row * lanes + column / kVec;
+            const uint32_t element = column % kVec + off[thread];
+            return kept[element % kVec * kStride + thread + element / kVec];
+        },
+        [&](uint32_t column, double total) {
+            if (n_segments == 1)
+                store_column<T>(args, block.group, column, total);
+            else
+                partial[(int64_t)block.segment * n_columns + column] = (float)total;
+        });
+    if (kMode == kSweepCross)
+        finish_rows<T>(args, block, shared);
+    if (n_segments == 1 || !comes_last(args.sum.counter + block.group, n_segments))
+        return;
+    add_partial(partial, n_columns, n_segments, kept);
+    for (uint32_t column = threadIdx.x; column < n_columns; column += blockDim.x)
+        store_column<T>(args, block.group, column, kept[column]);
 }
 
 template <typename T, int kKind, int kMode>
@@ -507,7 +504,7 @@ __device__ __forceinline__ void sweep_columns_of(const sweep_args &args, const s
 }
 
 template <typename T, int kKind, int kMode>
-__global__ void __launch_bounds__(kSumThreads)
+__global__ void __launch_bounds__(kSumThreads, sizeof(T) == 4 && kMode != kSweepOne ? 3 : 2)
     sweep_columns_kernel(const __grid_constant__ struct sweep_args args)
 {
     let_next_start();
