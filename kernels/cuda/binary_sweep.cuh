@@ -234,12 +234,13 @@ struct column_place {
     uint32_t lane, step_lane;
     int64_t at_y;  // first of the thread's columns in y and its gradient, before them where off
     int off;       // of the packet's elements, those before the row where it is the first
-    int low, high; // those of which this block sums
+    int low, high; // those of the row; of a cross those of which this block sums
     bool is_inside;
+    bool stores;       // else the next block has the packet, too
     int64_t step, end; // the first step, and that behind the segment
 };
 
-template <typename T>
+template <typename T, int kMode>
 __device__ __forceinline__ column_place column_place_of(const sweep_args &args,
                                                         const sum_block &block, sum_walk &walk)
 {
@@ -265,10 +266,11 @@ __device__ __forceinline__ column_place column_place_of(const sweep_args &args,
     walk.at.g += column;
     walk.at.x += args.x_is_one ? 0 : column;
     walk.n_left = place.is_inside ? walk.n_left : 0;
-    // the columns of this kept element that are the block's
+    place.stores = place.lane < args.own_lanes;
     const int64_t first = packet - place.lane, behind = first + args.own_lanes;
-    const int64_t low = args.is_shifted && first > 0 ? first * kVec : 0;
-    const int64_t high = args.is_shifted ? min(behind * kVec, args.width) : args.width;
+    const bool is_cut = kMode == kSweepCross && args.is_shifted;
+    const int64_t low = is_cut && first > 0 ? first * kVec : 0;
+    const int64_t high = is_cut ? min(behind * kVec, args.width) : args.width;
     place.low = (int)max(low - column, (int64_t)0);
     place.high = (int)min(high - column, (int64_t)kVec);
     return place;
@@ -360,7 +362,7 @@ __device__ __forceinline__ void sweep_columns(const sweep_args &args, const colu
 #pragma unroll
             for (int j = 0; j < kVec; j++)
                 terms[j] += of_y[j];
-            if (kMode == kSweepOne)
+            if (kMode == kSweepOne && place.stores)
                 store_step<T>(args, packets.at[i], place.low, place.high, of_x);
             if (kMode == kSweepCross) {
                 keep_part(place.low, place.high, of_x);
@@ -495,7 +497,7 @@ template <typename T, int kKind, int kMode>
 __device__ __forceinline__ void sweep_columns_of(const sweep_args &args, const sum_block &block)
 {
     sum_walk walk;
-    const column_place place = column_place_of<T>(args, block, walk);
+    const column_place place = column_place_of<T, kMode>(args, block, walk);
     finish_before_wait(static_cast<const T *>(args.sum.g) + walk.at.g, walk.n_left);
     wait_for_previous();
     double sum[kVecOf<T>] = {};
