@@ -206,17 +206,20 @@ static enum roped_status launch_both(const struct roped_call *call, struct roped
     struct sweep_args cross = {};
     enum roped_status status = ROPED_OK;
     int n_sides = 0;
+    int32_t without_packets = 0; // sides
     if (is_of_elements(plan, BINARY_IN_A) && is_of_elements(plan, BINARY_IN_B))
         return launch_elements<T>(call, BINARY_IN_A | BINARY_IN_B, queue, err);
     if (is_of_cross<T>(plan) && name_sweep<T>(call, side_of_cross(plan), kSweepCross, &cross))
         return launch_cross<T>(&cross, queue, err);
-    for (int32_t of = BINARY_IN_A; of <= BINARY_IN_B && !status; of++) {
+    for (int32_t of = BINARY_IN_A; of <= BINARY_IN_B; of++) {
         struct both_side *side = &both.side[n_sides];
         side->is_columns = keeps_columns(plan, of);
         if (name_sweep<T>(call, of, kSweepBoth, &side->sweep))
             n_sides++;
         else
-            status = launch_elements<T>(call, of, queue, err);
+            without_packets |= of;
     }
+    if (without_packets)
+        status = launch_elements<T>(call, without_packets, queue, err);
     return n_sides == 0 || status ? status : start_both<T>(&both, n_sides, queue, err);
 }
