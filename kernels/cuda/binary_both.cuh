@@ -24,6 +24,16 @@ struct both_args {
 };
 
 template <typename T, int kKind>
+__device__ __forceinline__ void sweep_side(const both_side &side, const sum_block &block)
+{
+    if (side.is_columns)
+        sweep_columns_of<T, kKind, kSweepBoth>(side.sweep, block);
+    else
+        sweep_rows_of<T, kKind, kSweepBoth>(side.sweep, block);
+}
+
+// Of quotients a side knows whether it is the divisor's: it has no use for the other's terms.
+template <typename T, int kKind>
 __global__ void __launch_bounds__(kSumThreads, sizeof(T) == 4 && kKind == kBinaryMul ? 3 : 2)
     sweep_both_kernel(const __grid_constant__ struct both_args args)
 {
@@ -33,10 +43,12 @@ __global__ void __launch_bounds__(kSumThreads, sizeof(T) == 4 && kKind == kBinar
     const uint32_t block = blockIdx.x - (is_second ? args.side[0].n_blocks : 0);
     const uint32_t segment = quotient(block, side.by_groups);
     const sum_block place = {block - segment * side.n_groups, segment};
-    if (side.is_columns)
-        sweep_columns_of<T, kKind, kSweepBoth>(side.sweep, place);
+    if constexpr (kKind == kBinaryMul)
+        sweep_side<T, kBinaryMul>(side, place);
+    else if (side.sweep.sum.kind == kBinaryOverY)
+        sweep_side<T, kBinaryOverY>(side, place);
     else
-        sweep_rows_of<T, kKind, kSweepBoth>(side.sweep, place);
+        sweep_side<T, kBinaryOverX>(side, place);
 }
 
 constexpr int64_t kBothAtOnce = 2 * kMultiprocessors; // blocks that multiprocessors hold
