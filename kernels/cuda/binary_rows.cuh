@@ -8,7 +8,7 @@
 // are added in follows from the shape alone.
 #pragma once
 
-#include "cuda/binary_sums.cuh"
+#include "cuda/binary_sweep.cuh"
 #include "cuda/device/quotient.cuh"
 
 struct rows_args {
@@ -139,8 +139,14 @@ __device__ __forceinline__ void finish_packet(const rows_args &args,
 
 constexpr int kRowsThreads = 256;
 
+// Blocks of so many threads that find room on a multiprocessor. Quotients of bfloat16 whose packets
+// have two rows would spill.
 template <typename T, int kKind, bool kIsWhole>
-__global__ void __launch_bounds__(kRowsThreads)
+constexpr int kRowsBlocks =
+    std::is_same_v<T, __nv_bfloat16> &&kKind != kBinaryMul && !kIsWhole ? 3 : 4;
+
+template <typename T, int kKind, bool kIsWhole>
+__global__ void __launch_bounds__(kRowsThreads, kRowsBlocks<T, kKind, kIsWhole>)
     rows_kernel(const __grid_constant__ struct rows_args args)
 {
     constexpr int kVec = kVecOf<T>, kAhead = 2; // packets of a lane whose loads are one wait
@@ -191,6 +197,17 @@ static inline int64_t rows_of_warp(int64_t n_rows, int64_t width, int vec)
     return best;
 }
 
+// Has a sweep (binary_sweep.cuh) lanes for the packets of a row, and are three quarters of what its
+// iterations ask for at once there, or is a row a packet?
+static inline bool fits_sweep(int64_t packets, int64_t n_packets)
+{
+    const int64_t lanes =
+        power_of_two(spread_of_row(packets, packets, steps_of_thread(n_packets)), kSumThreads);
+    const int64_t steps = blocks_of(blocks_of(packets, lanes), kSweepUnroll) * kSweepUnroll;
+    const bool fits_lanes = packets % 8 == 0 || (packets & (packets - 1)) == 0;
+    return fits_lanes && (packets == 1 || 4 * packets >= 3 * steps * lanes);
+}
+
 // Are there enough rows, of which lanes of a sweep would idle, or which have no packets at all?
 template <typename T>
 static bool is_of_rows(const struct binary_plan *plan, int32_t sum_side)
@@ -199,9 +216,8 @@ static bool is_of_rows(const struct binary_plan *plan, int32_t sum_side)
     if (plan->rank != 2 || keeps_columns(plan, sum_side))
         return false;
     const int64_t n_rows = plan->dim[0].size, width = plan->dim[1].size, packets = width / kVec;
-    const bool fits_lanes =
-        width % kVec == 0 && (packets % 8 == 0 || (packets & (packets - 1)) == 0);
-    return !fits_lanes && width >= kVec && width <= 64 * kVec &&
+    const bool fits = width % kVec == 0 && fits_sweep(packets, plan->n / kVec);
+    return !fits && width >= kVec && width <= 64 * kVec &&
            n_rows / rows_of_warp(n_rows, width, kVec) >= 8 * kMultiprocessors;
 }
 

@@ -81,8 +81,7 @@ template <int kVec>
 static int lay_out_rows(struct sweep_args *args, int64_t steps)
 {
     struct sum_args *sum = &args->sum;
-    const int64_t spread =
-        clamp(blocks_of(sum->n_steps, steps), power_of_two(args->packets, 8), kSumThreads);
+    const int64_t spread = spread_of_row(sum->n_steps, args->packets, steps);
     const int n_threads = threads_of_block(sum->n_kept * spread, spread);
     const int step_lanes = power_of_two(spread, n_threads);
     if (is_of_few_quotients(args))
