@@ -100,14 +100,14 @@ constexpr int64_t kMostSegments = 4 * kMultiprocessors;
 // where there are so many lanes for each.
 constexpr int64_t kMostOwnSteps = 12, kLanesOfOwnStep = kFillingThreads / 128;
 
-// The same over rows. Lanes of a row are 8 or more, or 16 where one of them sums nothing of its
-// own; the other threads of a block are step lanes. Where rows begin anywhere, these are a multiple
-// of the rows after which one begins at the same place of a packet.
+// The same over rows. Lanes of a row are up to 8, or 16 where one of them sums nothing of its own;
+// the other threads of a block are step lanes. Where rows begin anywhere, these are a multiple of
+// the rows after which one begins at the same place of a packet.
 template <int kVec>
 static int lay_out_columns(struct sweep_args *args, int64_t steps)
 {
     struct sum_args *sum = &args->sum;
-    int64_t least = args->is_shifted ? 16 : 8, turns = 1;
+    int64_t least = args->is_shifted ? 16 : power_of_two(args->packets, 8), turns = 1;
     while (args->is_shifted && turns * args->walk.inner.g % kVec != 0)
         turns *= 2;
     args->by_packets = index_divisor(args->packets);
