@@ -393,14 +393,15 @@ static inline int64_t spread_of_row(int64_t n_steps, int64_t packets, int64_t st
     return clamp(blocks_of(n_steps, steps), power_of_two(packets, 8), kSumThreads);
 }
 
-// Cuts steps into segments where each of the step lanes would take many more than it should.
+// Cuts steps into segments where each of the step lanes would take many more than it should; it
+// takes a multiple of unit in each.
 static inline void cut_steps(struct sum_args *args, int64_t step_lanes, int64_t steps,
-                             int64_t of_cut, int64_t steps_of_cut = kStepsOfCut)
+                             int64_t of_cut, int64_t steps_of_cut = kStepsOfCut, int64_t unit = 1)
 {
     int64_t taken = blocks_of(args->n_steps, step_lanes), n_segments = 1;
     if (taken > clamp(2 * steps, steps_of_cut, taken))
         n_segments = blocks_of(taken, clamp(steps, of_cut, taken));
-    args->steps_per_segment = blocks_of(taken, n_segments) * step_lanes;
+    args->steps_per_segment = blocks_of(blocks_of(taken, n_segments), unit) * unit * step_lanes;
     args->n_segments = (uint32_t)blocks_of(args->n_steps, args->steps_per_segment);
 }
 

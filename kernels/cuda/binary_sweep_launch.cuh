@@ -123,7 +123,7 @@ static int lay_out_columns(struct sweep_args *args, int64_t steps)
     int64_t lanes = n_threads / step_lanes;
     lanes = clamp(lanes > 8 ? lanes / 8 * 8 : lanes, 1, args->n_lanes + args->is_shifted);
     steps = clamp(sum->n_steps / (step_lanes * kMostSegments), steps, sum->n_steps);
-    cut_steps(sum, step_lanes, steps, kFewSteps);
+    cut_steps(sum, step_lanes, steps, kFewSteps, kStepsOfCut, kSweepUnroll);
     args->lanes = (uint32_t)lanes;
     args->step_lanes = (uint32_t)step_lanes;
     args->own_lanes = (uint32_t)(lanes - args->is_shifted);
