@@ -23,7 +23,8 @@ enum sweep_mode {
     kSweepCross // the same, but each row has one value of x: its gradient is summed on the way
 };
 
-constexpr int kSweepUnroll = 4; // steps per iteration: eight loads of 16 bytes in flight
+constexpr int kRowSumThreads = 512; // at most, where a block has a row
+constexpr int kSweepUnroll = 4;     // steps per iteration: eight loads of 16 bytes in flight
 
 struct sweep_args {
     struct sum_args sum;
@@ -41,6 +42,7 @@ struct sweep_args {
     uint32_t own_lanes;                 // of which it writes sums: one less where is_shifted
     int32_t y_is_packed;                // bool: 16 bytes of y and grad_y in one access
     int32_t x_is_one;                   // bool: x has one value along a row
+    int32_t most_threads;               // of a block of rows
     // cross
     uint32_t n_panels;     // blocks over the columns of one kept element
     float *row_partial;    // [panels][rows of all kept elements]
@@ -216,11 +218,13 @@ __device__ __forceinline__ void sweep_rows_of(const sweep_args &args, const sum_
     finish_before_wait(static_cast<const T *>(args.sum.g) + walk.at.g, walk.n_left);
     wait_for_previous();
     double sum = sweep_row<T, kKind, kMode>(args, walk, kept);
-    finish_lanes<T>(args.sum, args.row_lanes, block, kept, sum);
+    finish_lanes<T, kMode == kSweepOne ? kRowSumThreads : kSumThreads>(args.sum, args.row_lanes,
+                                                                       block, kept, sum);
 }
 
+// 768 threads: 80 registers, so that three blocks of 256 find room.
 template <typename T, int kKind, int kMode>
-__global__ void __launch_bounds__(kSumThreads)
+__global__ void __launch_bounds__(sizeof(T) == 4 && kKind != kBinaryOverX ? 768 : kRowSumThreads)
     sweep_rows_kernel(const __grid_constant__ struct sweep_args args)
 {
     let_next_start();

@@ -28,6 +28,7 @@ static bool name_sweep(const struct roped_call *call, int32_t sum_side, int mode
     const struct sum_dim none = {1, {0, 0}, 0, 0}, *inner = &sum->dim[sum->n_dims - 1];
     const struct sum_dim *outer = n_summed > (is_columns ? 1 : 0) ? inner - is_columns : &none;
     args->width = inner_dim(plan, 0);
+    args->most_threads = mode == kSweepOne ? kRowSumThreads : kSumThreads;
     args->is_shifted = args->has_gaps = args->width % kVec != 0;
     args->packets = (kVec - step_of_rows(args->width, kVec) + args->width - 1) / kVec + 1;
     args->x_is_one = !(plan->dim[plan->rank - 1].in & ~sum_side);
@@ -81,8 +82,12 @@ template <int kVec>
 static int lay_out_rows(struct sweep_args *args, int64_t steps)
 {
     struct sum_args *sum = &args->sum;
-    const int64_t spread = spread_of_row(sum->n_steps, args->packets, steps);
-    const int n_threads = threads_of_block(sum->n_kept * spread, spread);
+    const int64_t taken = blocks_of(sum->n_steps, kSumThreads);
+    const bool is_few = sum->n_kept <= kMultiprocessors && !is_of_few_quotients(args);
+    const int most =
+        is_few && taken > kSweepUnroll && taken <= kStepsOfCut ? args->most_threads : kSumThreads;
+    const int64_t spread = spread_of_row(sum->n_steps, args->packets, steps, most);
+    const int n_threads = threads_of_block(sum->n_kept * spread, spread, most);
     const int step_lanes = power_of_two(spread, n_threads);
     if (is_of_few_quotients(args))
         cut_steps(sum, step_lanes, steps, 1, kVec == 8 ? kSweepUnroll : 1);
