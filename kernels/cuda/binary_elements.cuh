@@ -81,11 +81,8 @@ __device__ __forceinline__ double add_elements(const element_side &side, int64_t
     return sum;
 }
 
-template <int kKind>
-constexpr int kThreadsOfKind = kKind == kBinaryMul ? kSumThreads : kMostSumThreads; // at most
-
 template <typename T, int kKind>
-__global__ void __launch_bounds__(kThreadsOfKind<kKind>)
+__global__ void __launch_bounds__(kMostSumThreads)
     elements_kernel(const __grid_constant__ struct elements_args args)
 {
     let_next_start();
@@ -106,7 +103,7 @@ __global__ void __launch_bounds__(kThreadsOfKind<kKind>)
     int64_t end = min(begin + side.sum.steps_per_segment, side.sum.n_steps);
     end = kept < side.sum.n_kept ? end : 0;
     double sum = add_elements<T, kKind>(side, kept, begin + step_lane, end, step_lanes);
-    finish_lanes<T, kThreadsOfKind<kKind>>(side.sum, side.lanes, {group, segment}, kept, sum);
+    finish_lanes<T, kMostSumThreads>(side.sum, side.lanes, {group, segment}, kept, sum);
 }
 
 // ------------------------------------------------------------------------------------ host
@@ -115,11 +112,13 @@ __global__ void __launch_bounds__(kThreadsOfKind<kKind>)
 constexpr int64_t kMostElements = kMultiprocessors * 1024;
 
 // Threads of a block for rows of so many terms. A thread divides a packet's elements one after the
-// other: so many threads are worth what it takes to add what they have.
+// other, and the last one of an odd row is another wait for memory: so many threads are worth what
+// it takes to add what they have.
 static inline int most_threads(const struct binary_plan *plan, int64_t n_steps)
 {
     const bool is_long = n_steps > kElementSteps * kSumThreads;
-    return plan->function == BINARY_DIV && is_long ? kMostSumThreads : kSumThreads;
+    const bool is_odd = inner_dim(plan, 0) % 4 != 0;
+    return (plan->function == BINARY_DIV || is_odd) && is_long ? kMostSumThreads : kSumThreads;
 }
 
 // Does a call of few elements add them in single ones, all of a sum in a block and in one iteration
