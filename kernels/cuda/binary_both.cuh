@@ -209,6 +209,10 @@ static bool is_of_cross(const struct binary_plan *plan)
 
 // ------------------------------------------------------------------------------------ launch
 
+// Elements of a call of which two gradients by single elements are one launch; of more each has the
+// threads that it needs.
+constexpr int64_t kMostOfOneLaunch = 1 << 20;
+
 template <typename T>
 static enum roped_status launch_both(const struct roped_call *call, struct roped_queue *queue,
                                      struct roped_error *err)
@@ -223,15 +227,17 @@ static enum roped_status launch_both(const struct roped_call *call, struct roped
         return launch_elements<T>(call, BINARY_IN_A | BINARY_IN_B, queue, err);
     if (is_of_cross<T>(plan) && name_sweep<T>(call, side_of_cross(plan), kSweepCross, &cross))
         return launch_cross<T>(&cross, queue, err);
-    for (int32_t of = BINARY_IN_A; of <= BINARY_IN_B; of++) {
+    for (int32_t of = BINARY_IN_A; of <= BINARY_IN_B && !status; of++) {
         struct both_side *side = &both.side[n_sides];
         side->is_columns = keeps_columns(plan, of);
         if (name_sweep<T>(call, of, kSweepBoth, &side->sweep))
             n_sides++;
-        else
+        else if (plan->n <= kMostOfOneLaunch)
             without_packets |= of;
+        else
+            status = launch_elements<T>(call, of, queue, err);
     }
-    if (without_packets)
+    if (without_packets && !status)
         status = launch_elements<T>(call, without_packets, queue, err);
     return n_sides == 0 || status ? status : start_both<T>(&both, n_sides, queue, err);
 }

@@ -117,7 +117,7 @@ constexpr int64_t kMostElements = kMultiprocessors * 1024;
 static inline int most_threads(const struct binary_plan *plan, int64_t n_steps)
 {
     const bool is_long = n_steps > kElementSteps * kSumThreads;
-    const bool is_odd = inner_dim(plan, 0) % 4 != 0;
+    const bool is_odd = inner_dim(plan, 0) % 4 != 0 && n_steps <= kElementSteps * kMostSumThreads;
     return (plan->function == BINARY_DIV || is_odd) && is_long ? kMostSumThreads : kSumThreads;
 }
 

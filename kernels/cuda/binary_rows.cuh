@@ -139,11 +139,10 @@ __device__ __forceinline__ void finish_packet(const rows_args &args,
 
 constexpr int kRowsThreads = 256;
 
-// Blocks of so many threads that find room on a multiprocessor. Quotients of bfloat16 whose packets
-// have two rows would spill.
+// Blocks of so many threads that find room on a multiprocessor. Quotients whose packets have two
+// rows would spill, but for float16's.
 template <typename T, int kKind, bool kIsWhole>
-constexpr int kRowsBlocks =
-    std::is_same_v<T, __nv_bfloat16> &&kKind != kBinaryMul && !kIsWhole ? 3 : 4;
+constexpr int kRowsBlocks = kIsWhole || kKind == kBinaryMul || std::is_same_v<T, __half> ? 4 : 3;
 
 template <typename T, int kKind, bool kIsWhole>
 __global__ void __launch_bounds__(kRowsThreads, kRowsBlocks<T, kKind, kIsWhole>)
@@ -175,8 +174,8 @@ __global__ void __launch_bounds__(kRowsThreads, kRowsBlocks<T, kKind, kIsWhole>)
 
 // ------------------------------------------------------------------------------------ host
 
-// Rows of a warp: as many packets as fill its turns best, of up to eight turns, and of fewer where
-// there would be too few warps.
+// Rows of a warp: as many packets as fill its turns best, of up to eight turns, of two rather than
+// one, for as many are asked for at once, and of fewer where there would be too few warps.
 static inline int64_t rows_of_warp(int64_t n_rows, int64_t width, int vec)
 {
     int64_t least = vec; // rows of whole packets
@@ -187,7 +186,7 @@ static inline int64_t rows_of_warp(int64_t n_rows, int64_t width, int vec)
     for (int turns = 1; turns <= 8; turns++) {
         const int64_t rows = 32 * vec * turns / width / least * least;
         const double share = (double)(rows * width) / (32 * vec * turns);
-        if (rows == 0 || share <= best_share)
+        if (rows == 0 || share < best_share || (share == best_share && turns > 2))
             continue;
         if (best_share > 0 && n_rows / rows < 16 * kMultiprocessors)
             break;
@@ -197,14 +196,18 @@ static inline int64_t rows_of_warp(int64_t n_rows, int64_t width, int vec)
     return best;
 }
 
-// Has a sweep (binary_sweep.cuh) lanes for the packets of a row, and are three quarters of what its
-// iterations ask for at once there, or is a row a packet?
+// Whole rows, and others, of more packets are a sweep's.
+constexpr int64_t kMostWholePackets = 256, kMostOddPackets = 64;
+
+// Has a sweep (binary_sweep.cuh) lanes for the packets of a row, which many packets fill, and are
+// three quarters of what its iterations ask for at once there, or is a row a packet?
 static inline bool fits_sweep(int64_t packets, int64_t n_packets)
 {
     const int64_t lanes =
         power_of_two(spread_of_row(packets, packets, steps_of_thread(n_packets)), kSumThreads);
     const int64_t steps = blocks_of(blocks_of(packets, lanes), kSweepUnroll) * kSweepUnroll;
-    const bool fits_lanes = packets % 8 == 0 || (packets & (packets - 1)) == 0;
+    const bool fits_lanes =
+        packets > kMostOddPackets || packets % 8 == 0 || (packets & (packets - 1)) == 0;
     return fits_lanes && (packets == 1 || 4 * packets >= 3 * steps * lanes);
 }
 
@@ -216,8 +219,9 @@ static bool is_of_rows(const struct binary_plan *plan, int32_t sum_side)
     if (plan->rank != 2 || keeps_columns(plan, sum_side))
         return false;
     const int64_t n_rows = plan->dim[0].size, width = plan->dim[1].size, packets = width / kVec;
-    const bool fits = width % kVec == 0 && fits_sweep(packets, plan->n / kVec);
-    return !fits && width >= kVec && width <= 64 * kVec &&
+    const bool is_whole = width % kVec == 0, fits = is_whole && fits_sweep(packets, plan->n / kVec);
+    return !fits && width >= kVec &&
+           width <= (is_whole ? kMostWholePackets : kMostOddPackets) * kVec &&
            n_rows / rows_of_warp(n_rows, width, kVec) >= 8 * kMultiprocessors;
 }
 

@@ -387,11 +387,11 @@ static inline int threads_of_block(int64_t n_threads, int64_t wanted, int most =
 }
 
 // Threads over which a row of so many packets is spread, if its n_steps are the row or several: 8
-// or more, 128 bytes.
+// or more, 128 bytes, or so many.
 static inline int64_t spread_of_row(int64_t n_steps, int64_t packets, int64_t steps,
-                                    int most = kSumThreads)
+                                    int most = kSumThreads, int least = 8)
 {
-    return clamp(blocks_of(n_steps, steps), power_of_two(packets, 8), most);
+    return clamp(blocks_of(n_steps, steps), power_of_two(packets, least), most);
 }
 
 // Cuts steps into segments where each of the step lanes would take many more than it should; it

@@ -74,10 +74,17 @@ static inline int64_t fewest_steps(const struct sweep_args *args, bool is_column
     return steps_of_thread(args->sum.n_kept * args->sum.n_steps * (is_columns ? args->packets : 1));
 }
 
-// Sums over the columns of rows, by threads of so many steps. Step lanes of a row are 8 or more:
-// 128 bytes. Of few quotients segments are a step, for they take long. But those of 16-bit types
-// are products with an inverse: an iteration of them takes less than segments would. Returns the
-// threads of a block.
+// Has a sweep's one gradient the device for itself?
+static inline bool is_alone(const struct sweep_args *args)
+{
+    return args->most_threads == kRowSumThreads;
+}
+
+// Sums over the columns of rows, by threads of so many steps. Step lanes of a row are 8 or more,
+// 128 bytes, or 2, a sector, where another gradient is made beside it: what that reads is in L2. Of
+// few quotients segments are a step, for they take long. But those of 16-bit types are products
+// with an inverse: an iteration of them takes less than segments would. Returns the threads of a
+// block.
 template <int kVec>
 static int lay_out_rows(struct sweep_args *args, int64_t steps)
 {
@@ -86,7 +93,8 @@ static int lay_out_rows(struct sweep_args *args, int64_t steps)
     const bool is_few = sum->n_kept <= kMultiprocessors && !is_of_few_quotients(args);
     const int most =
         is_few && taken > kSweepUnroll && taken <= kStepsOfCut ? args->most_threads : kSumThreads;
-    const int64_t spread = spread_of_row(sum->n_steps, args->packets, steps, most);
+    const int64_t spread =
+        spread_of_row(sum->n_steps, args->packets, steps, most, is_alone(args) ? 8 : 2);
     const int n_threads = threads_of_block(sum->n_kept * spread, spread, most);
     const int step_lanes = power_of_two(spread, n_threads);
     if (is_of_few_quotients(args))
@@ -98,21 +106,25 @@ static int lay_out_rows(struct sweep_args *args, int64_t steps)
     return n_threads;
 }
 
-// More segments than these take the last block longer to add than they spare.
-constexpr int64_t kMostSegments = 4 * kMultiprocessors;
+// More segments than these take the last block longer to add than they spare, and more than make
+// so many blocks leave more to be added than the blocks gain.
+constexpr int64_t kMostSegments = 4 * kMultiprocessors, kMostSegmentBlocks = 8 * kMultiprocessors;
 
 // A thread that has all terms of its columns has nothing to exchange: of so few terms that pays
 // where there are so many lanes for each.
 constexpr int64_t kMostOwnSteps = 12, kLanesOfOwnStep = kFillingThreads / 128;
 
-// The same over rows. Lanes of a row are up to 8, or 16 where one of them sums nothing of its own;
-// the other threads of a block are step lanes. Where rows begin anywhere, these are a multiple of
+// The same over rows. Lanes of a row are 8, or 16 where one of them sums nothing of its own, or as
+// many as its packets, if the rows that are summed lie one behind the other; the other threads of a
+// block are step lanes. Where rows begin anywhere, these are a multiple of
 // the rows after which one begins at the same place of a packet.
 template <int kVec>
 static int lay_out_columns(struct sweep_args *args, int64_t steps)
 {
     struct sum_args *sum = &args->sum;
-    int64_t least = args->is_shifted ? 16 : power_of_two(args->packets, 8), turns = 1;
+    const bool is_dense = args->walk.inner.g == args->width;
+    int64_t least = args->is_shifted ? 16 : is_dense ? power_of_two(args->packets, 8) : 8;
+    int64_t turns = 1;
     while (args->is_shifted && turns * args->walk.inner.g % kVec != 0)
         turns *= 2;
     args->by_packets = index_divisor(args->packets);
@@ -127,8 +139,14 @@ static int lay_out_columns(struct sweep_args *args, int64_t steps)
     step_lanes = blocks_of(step_lanes, turns) * turns;
     int64_t lanes = n_threads / step_lanes;
     lanes = clamp(lanes > 8 ? lanes / 8 * 8 : lanes, 1, args->n_lanes + args->is_shifted);
-    steps = clamp(sum->n_steps / (step_lanes * kMostSegments), steps, sum->n_steps);
-    cut_steps(sum, step_lanes, steps, kFewSteps, kStepsOfCut, kSweepUnroll);
+    const int64_t groups = blocks_of(args->n_lanes, lanes - args->is_shifted);
+    const int64_t most_segments = clamp(kMostSegmentBlocks / groups, 1, kMostSegments);
+    const int64_t taken = blocks_of(sum->n_steps, step_lanes);
+    // segments of an iteration, as long as their blocks find room at once
+    const int64_t of_cut = is_alone(args) ? taken * groups / (2 * kMultiprocessors) : kFewSteps;
+    steps = clamp(blocks_of(taken, most_segments), steps, sum->n_steps);
+    cut_steps(sum, step_lanes, steps, clamp(of_cut, kSweepUnroll, kFewSteps), kStepsOfCut,
+              kSweepUnroll);
     args->lanes = (uint32_t)lanes;
     args->step_lanes = (uint32_t)step_lanes;
     args->own_lanes = (uint32_t)(lanes - args->is_shifted);
