@@ -93,15 +93,16 @@ static int lay_out_both(struct both_args *args, int n_sides, int registers)
     }
     lay_out_in_a_wave(fewest, unit, [&](int64_t steps) {
         int64_t n_blocks = 0;
-        n_threads = 32;
+        int wanted = 0, step = 32; // a power of two, as those of rows are
         for (int i = 0; i < n_sides; i++) {
             struct both_side *side = &args->side[i];
             const int64_t least = fewest_steps(&side->sweep, side->is_columns);
-            const int wanted =
-                lay_out_sweep<kVec>(&side->sweep, side->is_columns, std::max(steps, least));
-            const int step = side->is_columns ? 32 : 1 << side->sweep.row_lanes.step_bits;
-            n_threads = (int)blocks_of(std::max(wanted, n_threads), step) * step;
+            wanted = std::max(wanted, lay_out_sweep<kVec>(&side->sweep, side->is_columns,
+                                                          std::max(steps, least)));
+            if (!side->is_columns)
+                step = std::max(step, 1 << side->sweep.row_lanes.step_bits);
         }
+        n_threads = (int)blocks_of(wanted, step) * step;
         for (int i = 0; i < n_sides; i++) {
             struct both_side *side = &args->side[i];
             n_blocks += groups_of<kVec>(&side->sweep, side->is_columns, n_threads).n *

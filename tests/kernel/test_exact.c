@@ -249,6 +249,35 @@ TEST(quotients_of_16_bits_are_those_of_ieee)
                    i & 4, &source);
 }
 
+/* Two gradients whose blocks a GPU has side by side: each sum has its terms. */
+TEST(sums_of_ones_count_their_terms)
+{
+    struct random_source source = {53};
+    for (int i = 0; i < check_calls(200) && !check_failures; i++) {
+        static struct roped_call call;
+        struct roped_error err = {.text = ""};
+        const int m = 2 + i % 5, k = 2 + i % 11, h = 8 * (32 + i * 7 % 97);
+        const int64_t dims[3][4] = {{m, 2, k, h}, {m, 1, k, 1}, {1, 2, 1, h}};
+        roped_call_init(&call, roped_op_find("binary_backward"));
+        case_param(&call, "function", "mul");
+        for (int in = 0; in < 3; in++) {
+            struct roped_tensor of =
+                case_tensor(&source, ROPED_F16, 4, dims[in], 1);
+            for (int64_t at = 0; at < roped_tensor_elements(&of); at++)
+                ((uint16_t *)of.data)[at] = 0x3C00;
+            case_bind(&call, call.op->in[in].name, &of);
+        }
+        CHECK_OK(roped_call_resolve(&call, &err), &err);
+        CHECK_OK(runner_run(&runner, &call, &plain, &err), &err);
+        for (int at = 0; at < 2 * h && !check_failures; at++)
+            CHECK_INT((int)reference_value(&call.out[1], at), m * k);
+        for (int at = 0; at < m * k && !check_failures; at++)
+            CHECK_INT((int)reference_value(&call.out[0], at), 2 * h);
+        runner_free_outputs(&call);
+        case_free(&call);
+    }
+}
+
 /* -------------------------------------------------------------------- rows */
 
 /* Gradients of what is not broadcast, of so many rows that there are kernels of
