@@ -170,20 +170,21 @@ struct eights_config
     static constexpr int kRegisters = (64 << 10) / (kMostThreads * kBlocks) / 8 * 8;
 };
 
-// launch(config, threads) of such rows.
+// launch(config, threads) of such rows. Codes of narrower ones have kernels of their own.
 template <typename K, typename F>
 static auto with_eights(int64_t vectors, const F &launch)
 {
     const int threads = threads_of_eights(vectors);
-    if (vectors <= kMostVectors / 2)
-        return launch(eights_config<K, 4, 256, 3>{}, threads);
+    if constexpr (K::kSink == kToFloats)
+        if (vectors <= kMostVectors / 2)
+            return launch(eights_config<K, 4, 256, 3>{}, threads);
     if (threads <= 448)
         return launch(eights_config<K, 2, 448, 2>{}, threads);
     return launch(eights_config<K, 2, 512, 2>{}, threads);
 }
 
 // Are rows so many that this pays, or do all of them find room at once? Between that the last ones
-// would come alone. Codes of narrower rows have kernels of their own.
+// would come alone.
 template <typename K>
 static bool takes_eights(const struct norm_args *args, bool is_aligned,
                          const struct roped_queue *queue)
@@ -338,11 +339,11 @@ static enum roped_status launch_config(struct norm_args *args, struct roped_queu
     if constexpr (kMayHalve)
         if (has_halves<K, kThreads>(args, rows, queue))
             return launch_halves<K, half_of>(args, queue, err);
-    if constexpr (kIsSmall && K::kSink == kToFloats && !kIsSum)
-        return launch_single<K, all>(args, queue, err);
-    // norms of one input into FP8 write too little to gain by what they keep
-    constexpr bool kMayKeep = K::kSink == kToFloats || (K::kAdds && !kIsWideCodes &&
-                                                        !(kIsSumIntoCodes && K::kSink != kToFp8));
+    // of small blocks only sums come here in so many rows; norms of one input into FP8 write too
+    // little to gain by what they keep
+    constexpr bool kMayKeep = K::kSink == kToFloats ? !kIsSmall || kIsSum
+                                                    : K::kAdds && !kIsWideCodes &&
+                                                          !(kIsSumIntoCodes && K::kSink != kToFp8);
     if constexpr (kMayKeep)
         if (keeps) {
             const int64_t turns = kHalvesLarge ? 1 : rows; // one was measured to be faster
