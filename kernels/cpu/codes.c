@@ -85,19 +85,6 @@ bool code_counts_nan(const struct code_rule *rule)
     return rule->scale == CODE_SCALE_E8M0;
 }
 
-static float number_of(const struct code_rule *rule, int32_t largest)
-{
-    const struct cpu_fp8_scale how = {rule->scale_ub, rule->largest,
-                                      rule->least_scale};
-    float scale = cpu_fp8_scale_of(&how, roped_bits_float((uint32_t)largest));
-    if (scale == 0)
-        scale = 1;
-    if (rule->power_of_two)
-        scale = roped_bits_float((roped_float_bits(scale) + 0x7FFFFFu) &
-                                 0x7F800000u);
-    return scale;
-}
-
 /* Of groups of which all values become 0 the scale is 0, and they are divided
  * by Inf. */
 static void e4m3_of(const struct cpu_rows *rows, const struct code_rule *rule,
@@ -149,8 +136,7 @@ void code_scales_store(const struct cpu_rows *rows,
         store_scales(to, code, n);
         break;
     default:
-        for (int64_t i = 0; i < n; i++)
-            divisor[i] = number_of(rule, largest[i]);
+        rows->quantize->numbers(rule, largest, n, divisor);
         store_scales(to, divisor, n);
     }
 }

@@ -16,111 +16,85 @@
 
 enum { BF16_INFINITY = 0x7F80, BF16_MAGNITUDE = 0x7FFF, TABLE_STEP = 64 };
 
-static const uint8_t byte_numbers[64] = {
-    0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
-    16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31,
-    32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47,
-    48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63};
-
 /*
- * The least words whose quotients by d, correctly rounded to float32, have a
- * code above 8 numbers that are half-way between two codes, of which the lower
- * one is even and odd by turns. half_way has the middle between such a number
- * and the next float32, from which on quotients are no longer that number:
- * above it where ties go down, and below it where they go up. Products with d
- * are exact.
+ * Where codes begin, for values of one divisor d. Bits of magnitudes are those
+ * of words, or of floats: words with 16 more behind them. A binade of codes has
+ * 128 words from base on, slots of eight, none of which has the beginnings of
+ * two codes. In each slot a number that is added to bits, less those of base,
+ * makes codes of them: 1 << (7 - m) words have one code then, 0 at zero.
  */
-INLINE __m512i least_words(__m512d half_way, double d)
+/*
+ * The least bits whose quotients by d, correctly rounded to float32, have a
+ * code above 8 numbers of so many units, or 4, that are half-way between two
+ * codes, of which the lower one is even and odd by turns. half_way has the
+ * middle between such a number and the next float32, from which on quotients
+ * are no longer that number: above it where ties go down, and below it where
+ * they go up. Products with d are exact. Returned is how far they are below
+ * 'from', and 0 behind them.
+ */
+INLINE __m512i steps_below(int m, int cut, double unit, int64_t from)
 {
-    enum { CUT = 45, FIRST = (1023 - 127) << 7 }; /* bits; exponent 0 */
+    enum { FIRST = (1023 - 127) << 7 }; /* exponent 0, of words */
     const __m512i goes_up = _mm512_set_epi64(1, 0, 1, 0, 1, 0, 1, 0);
-    const __m512i bits =
-        _mm512_castpd_si512(_mm512_mul_pd(half_way, _mm512_set1_pd(d)));
-    return _mm512_add_epi64(
-        _mm512_srli_epi64(_mm512_sub_epi64(bits, goes_up), CUT),
-        _mm512_set1_epi64(1 - FIRST));
-}
-
-/* Where the codes of a binade begin, mantissas in their order, and how many of
- * these words are below the next binade. */
-INLINE __m128i least_mantissas(int m, __m512i word, int64_t next, int *n_below)
-{
-    const uint64_t none = m == 3 ? 0 : UINT64_MAX << 32;
-    const __mmask8 below =
-        _mm512_cmplt_epi64_mask(word, _mm512_set1_epi64(next));
-    const uint64_t x = (uint64_t)_mm_cvtsi128_si64(
-        _mm512_cvtepi64_epi8(_mm512_and_si512(word, _mm512_set1_epi64(127))));
-    *n_below = __builtin_popcount(below & ((1u << (1 << m)) - 1));
-    const int by = 8 * *n_below % 64;
-    return _mm_set_epi64x(-1, (int64_t)((x >> by | x << (-by & 63)) | none));
-}
-
-/* How many of 8 bytes, or of 4, are at most 0, 8, 16 .. 120. */
-INLINE __m128i count_steps(int m, __m128i steps)
-{
-    const __m512i first = _mm512_broadcast_i32x4(_mm_set_epi8(
-        120, 112, 104, 96, 88, 80, 72, 64, 56, 48, 40, 32, 24, 16, 8, 0));
-    const __m512i lane = _mm512_set_epi64(
-        0x0303030303030303, 0x0303030303030303, 0x0202020202020202,
-        0x0202020202020202, 0x0101010101010101, 0x0101010101010101, 0, 0);
-    const __m512i all = _mm512_broadcast_i32x4(steps);
-    const __m512i one = _mm512_set1_epi8(1), four = _mm512_set1_epi8(4);
-    __m512i n = _mm512_maskz_mov_epi8(
-        _mm512_cmple_epu8_mask(_mm512_shuffle_epi8(all, lane), first), one);
-    if (m == 3)
-        n = _mm512_mask_add_epi8(
-            n,
-            _mm512_cmple_epu8_mask(
-                _mm512_shuffle_epi8(all, _mm512_add_epi8(lane, four)), first),
-            n, one);
-    const __m256i half = _mm256_add_epi8(_mm512_castsi512_si256(n),
-                                         _mm512_extracti64x4_epi64(n, 1));
-    return _mm_add_epi8(_mm256_castsi256_si128(half),
-                        _mm256_extracti128_si256(half, 1));
-}
-
-/* Of divisors from 2^-60 on. Steps are eight mantissas apart, or more. */
-INLINE void fill_fp8_table(int m, float d, struct cpu_fp8_table *table)
-{
-    const int b = m == 3 ? 7 : 15;
-    const float max = m == 3 ? ROPED_E4M3_MAX : ROPED_E5M2_MAX;
-    const float least = m == 3 ? 0x1p-6f : 0x1p-14f; /* normal */
-    const double unit = (double)d * (m == 3 ? 0x1p-9 : 0x1p-16);
-    const __m512d low = _mm512_set_pd(
-        7.5 - 0x1p-22, 6.5 + 0x1p-22, 5.5 - 0x1p-22, 4.5 + 0x1p-22,
-        3.5 - 0x1p-23, 2.5 + 0x1p-23, 1.5 - 0x1p-24, 0.5 + 0x1p-25);
-    const __m512d high =
+    const __m512d half_way =
         m == 3 ? _mm512_set_pd(15.5 - 0x1p-21, 14.5 + 0x1p-21, 13.5 - 0x1p-21,
                                12.5 + 0x1p-21, 11.5 - 0x1p-21, 10.5 + 0x1p-21,
                                9.5 - 0x1p-21, 8.5 + 0x1p-21)
-               : _mm512_shuffle_f64x2(low, low, 0xEE);
-    const int64_t exponent = roped_float_bits(d * least) >> 23;
-    int n_below;
-    const __m128i steps = least_mantissas(m, least_words(high, unit),
-                                          (exponent + 1) << 7, &n_below);
-    const __m128i count = count_steps(m, steps);
-    const __m512i step = _mm512_broadcast_i32x4(_mm_shuffle_epi8(steps, count));
-    const __m512i code = _mm512_broadcast_i32x4(_mm_add_epi8(
-        count, _mm_set1_epi8((char)(((b - 1) << m) + n_below -
-                                    (int)(roped_float_bits(d) >> 23 << m)))));
-    for (int i = 0; i < 2; i++) {
-        const __m512i mantissa = _mm512_add_epi8(
-            _mm512_set1_epi8((char)(64 * i)), _mm512_loadu_si512(byte_numbers));
-        const __m512i eighth = _mm512_and_si512(_mm512_srli_epi16(mantissa, 3),
-                                                _mm512_set1_epi8(15));
-        const __m512i least_code = _mm512_shuffle_epi8(code, eighth);
-        const __mmask64 is_next =
-            _mm512_cmpge_epu8_mask(mantissa, _mm512_shuffle_epi8(step, eighth));
-        _mm512_storeu_si512(table->code + 64 * i,
-                            _mm512_mask_add_epi8(least_code, is_next,
-                                                 least_code,
-                                                 _mm512_set1_epi8(1)));
-    }
-    _mm_storeu_si128((void *)table->from,
-                     _mm512_cvtepi64_epi16(least_words(low, unit)));
-    table->normal = (uint16_t)((roped_float_bits(d * least) >> 16) + 1);
-    table->most = (uint16_t)(roped_float_bits(d * max) >> 16);
-    table->divisor = d;
+               : _mm512_set_pd(0, 0, 0, 0, 7.5 - 0x1p-22, 6.5 + 0x1p-22,
+                               5.5 - 0x1p-22, 4.5 + 0x1p-22);
+    const __m512i bits =
+        _mm512_castpd_si512(_mm512_mul_pd(half_way, _mm512_set1_pd(unit)));
+    const __m512i last = _mm512_srli_epi64(_mm512_sub_epi64(bits, goes_up),
+                                           (unsigned)(29 + cut));
+    const __m512i below = _mm512_sub_epi64(
+        _mm512_set1_epi64(from + ((int64_t)FIRST << (16 - cut)) - 1), last);
+    return _mm512_zextsi256_si512(_mm512_maskz_cvtepi64_epi32(
+        (__mmask8)((1u << (1 << m)) - 1), below));
+}
+
+/* Are there steps of a divisor? */
+INLINE bool has_steps(float d)
+{
+    return d >= 0x1p-60f && d <= 0x1.fffffep127f;
+}
+
+/* cut: how many bits are cut off from floats, 16 for words. */
+INLINE void find_steps(int m, int cut, float d, struct cpu_fp8_steps *steps)
+{
+    enum { WORDS = 128, SLOT = 8 };
+    const int by = 16 - cut; /* bits behind those of words */
+    const int step = WORDS >> m;
+    const float max = m == 3 ? ROPED_E4M3_MAX : ROPED_E5M2_MAX;
+    const float normal = d * (m == 3 ? 0x1p-6f : 0x1p-14f);
+    const float unit = d * (m == 3 ? 0x1p-9f : 0x1p-16f);
+    const int32_t base = (int32_t)(roped_float_bits(normal) >> 16) << by;
+    const __m512i slot = _mm512_set_epi32(
+        15 * SLOT, 14 * SLOT, 13 * SLOT, 12 * SLOT, 11 * SLOT, 10 * SLOT,
+        9 * SLOT, 8 * SLOT, 7 * SLOT, 6 * SLOT, 5 * SLOT, 4 * SLOT, 3 * SLOT,
+        2 * SLOT, SLOT, 0);
+    /* how many codes have begun where a slot does, or one less where the last
+     * of these begins there */
+    const __m512 first = _mm512_castsi512_ps(_mm512_add_epi32(
+        _mm512_slli_epi32(_mm512_set1_epi32(base), (unsigned)cut),
+        _mm512_slli_epi32(slot, 16)));
+    const __m512i n = _mm512_cvttps_epi32(
+        _mm512_fmadd_ps(first, splat(0x1.fffffp-1f / unit),
+                        splat(m == 3 ? -7.5f : -3.5f)));
+    const __m512i next = _mm512_permutexvar_epi32(
+        n, steps_below(m, cut, unit, base + ((WORDS + step) << by)));
+    const __m512i no_step = _mm512_slli_epi32(
+        _mm512_sub_epi32(_mm512_set1_epi32(WORDS), slot), (unsigned)by);
+    __m512i more = _mm512_add_epi32(
+        _mm512_slli_epi32(n, (unsigned)(7 - m + by)),
+        _mm512_max_epi32(next, no_step));
+    const int32_t twice = cut == 16 ? 0x10001 : 1;
+    if (cut == 16)
+        more = _mm512_or_si512(more, _mm512_slli_epi32(more, 16));
+    _mm512_store_si512(steps->more, more);
+    steps->base = base * twice;
+    steps->room = ((BF16_INFINITY << by) - 1 - base) * twice;
+    steps->most = ((int32_t)(roped_float_bits(d * max) >> cut) - base) * twice;
+    steps->divisor = d;
 }
 
 /* Bytes 0, 2, 4 .. of two vectors; with odd those between them. */
@@ -136,101 +110,92 @@ INLINE __m512i every_second_byte(__m512i lo, __m512i hi, bool odd)
     return _mm512_permutex2var_epi8(lo, index, hi);
 }
 
-/* Codes of words that are not normal: those that begin at no larger word. */
-INLINE __m512i rare_codes(int m, const struct cpu_fp8_table *table, raw16 word)
+/* Bits of x where the mask has them, and else of y. */
+INLINE __m512i selected(__m512i mask, __m512i x, __m512i y)
 {
-    const __m512i infinite = _mm512_set1_epi16(BF16_INFINITY);
-    __m512i code = _mm512_setzero_si512();
-    for (int i = 0; i < 1 << m; i++)
-        code = _mm512_mask_add_epi16(
-            code,
-            _mm512_cmpge_epu16_mask(word,
-                                    _mm512_set1_epi16((short)table->from[i])),
-            code, _mm512_set1_epi16(1));
-    code = _mm512_mask_mov_epi16(code, _mm512_cmpeq_epu16_mask(word, infinite),
-                                 _mm512_set1_epi16(m == 3 ? 0x7E : 0x7B));
-    return _mm512_mask_mov_epi16(code, _mm512_cmpgt_epu16_mask(word, infinite),
-                                 _mm512_set1_epi16(0x7F));
+    enum { SELECT = 0xE4 };
+    return _mm512_ternarylogic_epi32(x, y, mask, SELECT);
 }
 
-/* What every step of a row needs: no store can change it. */
-struct common {
-    __m512i code[2], least, most, room;
+/* The same in vectors, which no store can change. */
+struct steps {
+    __m512i more, base, room, most;
 };
 
-INLINE struct common common_of(const struct cpu_fp8_table *table)
+INLINE struct steps load_steps(const struct cpu_fp8_steps *of)
 {
-    const int room = BF16_INFINITY - 1 - table->normal;
-    return (struct common){
-        {_mm512_loadu_si512(table->code), _mm512_loadu_si512(table->code + 64)},
-        _mm512_set1_epi16((short)table->normal),
-        _mm512_set1_epi16((short)table->most),
-        _mm512_set1_epi16((short)room)};
+    return (struct steps){_mm512_load_si512(of->more),
+                          _mm512_set1_epi32(of->base),
+                          _mm512_set1_epi32(of->room),
+                          _mm512_set1_epi32(of->most)};
+}
+
+/* Codes in the upper bytes of words, right where values are normal: others are
+ * in rare. */
+INLINE __m512i words_of_codes(int m, const struct steps *steps, raw16 x,
+                              __mmask32 *rare)
+{
+    const __m512i above =
+        _mm512_sub_epi16(x & _mm512_set1_epi16(BF16_MAGNITUDE), steps->base);
+    const __m512i at = _mm512_min_epu16(above, steps->most);
+    const __m512i sum = _mm512_add_epi16(
+        at, _mm512_permutexvar_epi16(_mm512_srli_epi16(at, 2), steps->more));
+    *rare = _mm512_cmpgt_epu16_mask(above, steps->room);
+    return selected(_mm512_set1_epi16(0x7F00),
+                    m == 3 ? _mm512_slli_epi16(sum, 4)
+                           : _mm512_slli_epi16(sum, 3),
+                    x);
+}
+
+/* The codes of quotients, whatever they are. */
+static NOINLINE __m512i divided_words(int m, raw16 x, raw16 y, float d)
+{
+    const vfloat by = splat(d);
+    const block lo = widen_bf16(x), hi = widen_bf16(y);
+    const float max = m == 3 ? ROPED_E4M3_MAX : ROPED_E5M2_MAX;
+    const int b = m == 3 ? 7 : 15;
+    return _mm512_inserti64x4(
+        _mm512_castsi256_si512(
+            narrow_fp8((block){lo.lo / by, lo.hi / by}, 1, m, b, max)),
+        narrow_fp8((block){hi.lo / by, hi.hi / by}, 1, m, b, max), 1);
 }
 
 /* The codes of TABLE_STEP values. */
-INLINE __m512i table_codes(int m, const struct common *common,
-                           const struct cpu_fp8_table *table, raw16 x, raw16 y)
+INLINE __m512i codes_of_words(int m, const struct steps *steps, raw16 x,
+                              raw16 y, float d)
 {
-    enum { SELECT = 0xD8 }; /* bits of the second where the third is set */
-    const __m512i magnitude = _mm512_set1_epi16(BF16_MAGNITUDE);
-    const raw16 a = x & magnitude, c = y & magnitude;
-    const raw16 lo = _mm512_min_epu16(a, common->most);
-    const raw16 hi = _mm512_min_epu16(c, common->most);
-    const __mmask64 is_rare =
-        _mm512_kunpackd(_mm512_cmpgt_epu16_mask(
-                            _mm512_sub_epi16(c, common->least), common->room),
-                        _mm512_cmpgt_epu16_mask(
-                            _mm512_sub_epi16(a, common->least), common->room));
-    const __m512i binade =
-        every_second_byte(_mm512_srli_epi16(lo, m == 3 ? 4 : 5),
-                          _mm512_srli_epi16(hi, m == 3 ? 4 : 5), false);
-    __m512i sign = every_second_byte(x, y, true);
-    __m512i code = _mm512_add_epi8(
-        _mm512_permutex2var_epi8(
-            common->code[0], every_second_byte(lo, hi, false), common->code[1]),
-        binade & _mm512_set1_epi8((char)(0xFF << m)));
-    if (UNLIKELY(is_rare != 0)) {
-        const __m512i rare = every_second_byte(rare_codes(m, table, a),
-                                               rare_codes(m, table, c), false);
-        const __m512i nan = _mm512_set1_epi8(0x7F);
-        code = _mm512_mask_mov_epi8(code, is_rare, rare);
-        sign =
-            _mm512_mask_mov_epi8(sign, _mm512_cmpeq_epi8_mask(code, nan), nan);
-    }
-    return _mm512_ternarylogic_epi32(code, sign, _mm512_set1_epi8((char)0x80),
-                                     SELECT);
+    __mmask32 rare[2];
+    const __m512i lo = words_of_codes(m, steps, x, &rare[0]);
+    const __m512i hi = words_of_codes(m, steps, y, &rare[1]);
+    if (UNLIKELY(!_kortestz_mask32_u8(rare[0], rare[1])))
+        return divided_words(m, x, y, d);
+    return every_second_byte(lo, hi, true);
 }
 
-/* The first n of TABLE_STEP values. */
-INLINE __m512i table_codes_of(int m, const struct common *common,
-                              const struct cpu_fp8_table *table,
-                              const uint16_t *x, int64_t n)
+INLINE void encode_row(int m, bool is_streamed, const struct cpu_fp8_steps *of,
+                       uint8_t *to, const uint16_t *x, int64_t n)
 {
-    const __mmask64 mask = n < TABLE_STEP ? ((uint64_t)1 << n) - 1 : UINT64_MAX;
-    return table_codes(
-        m, common, table, _mm512_maskz_loadu_epi16((__mmask32)mask, x),
-        _mm512_maskz_loadu_epi16((__mmask32)(mask >> 32), x + BLOCK));
-}
-
-INLINE void encode_row(int m, bool is_streamed,
-                       const struct cpu_fp8_table *table, uint8_t *to,
-                       const uint16_t *x, int64_t n)
-{
-    const struct common common = common_of(table);
+    const struct steps steps = load_steps(of);
+    const float d = of->divisor;
     int64_t i = 0;
     for (; i + TABLE_STEP <= n; i += TABLE_STEP) {
-        const __m512i code = table_codes(m, &common, table, load16(x + i),
-                                         load16(x + i + BLOCK));
+        const __m512i code = codes_of_words(m, &steps, load16(x + i),
+                                            load16(x + i + BLOCK), d);
         if (is_streamed)
             _mm512_stream_si512((void *)(to + i), code);
         else
             _mm512_storeu_si512(to + i, code);
     }
-    if (i < n)
+    if (i < n) {
+        const __mmask64 some = ((uint64_t)1 << (n - i)) - 1;
         _mm512_mask_storeu_epi8(
-            to + i, ((uint64_t)1 << (n - i)) - 1,
-            table_codes_of(m, &common, table, x + i, n - i));
+            to + i, some,
+            codes_of_words(
+                m, &steps, _mm512_maskz_loadu_epi16((__mmask32)some, x + i),
+                _mm512_maskz_loadu_epi16((__mmask32)(some >> 32),
+                                         x + i + BLOCK),
+                d));
+    }
 }
 
 /* Values in 16 bits of the codes from 0 to 127, byte by byte. */

@@ -208,13 +208,6 @@ INLINE __m512i joined_bytes(raw8 lo, raw8 hi)
     return _mm512_inserti64x4(_mm512_castsi256_si512(lo), hi, 1);
 }
 
-/* Bits of x where mask has them, and else of y. */
-INLINE __m512i selected(__m512i mask, __m512i x, __m512i y)
-{
-    enum { SELECT = 0xE4 };
-    return _mm512_ternarylogic_epi32(x, y, mask, SELECT);
-}
-
 /* x + 1 where the lowest bit of the other is set, the last of x that is kept:
  * half-way between two that are even and odd by turns, it goes up to the even
  * one. */

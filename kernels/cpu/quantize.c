@@ -166,16 +166,18 @@ static void largest_of_bf16(const struct quantize_loop *loop,
 
 /* Tiles whose values have a table each, or one together. */
 static void quantize_by_table(const struct quantize_loop *loop, int64_t strip,
-                              struct part part, struct cpu_fp8_table *table)
+                              struct part part, struct cpu_fp8_steps *steps)
 {
     const struct roped_tensor *y = loop->y;
     const int64_t stride = cpu_stride(y, loop->plan->tiles.width);
     int64_t tile = 0;
     while (next_part(loop, &part)) {
         const int64_t n = cpu_ceil_div(part.n, part.tile);
-        int32_t most[MOST_BLOCKS] = {0};
-        float divisor[MOST_BLOCKS] = {loop->divisor};
+        int32_t most[MOST_BLOCKS];
+        float divisor[MOST_BLOCKS];
+        divisor[0] = loop->divisor;
         if (!loop->has_divisor) {
+            memset(most, 0, (size_t)n * sizeof *most);
             largest_of_bf16(loop, &part, most);
             store_scales(loop, most, n, strip, tile, divisor);
             tile += n;
@@ -184,7 +186,7 @@ static void quantize_by_table(const struct quantize_loop *loop, int64_t strip,
             loop->rows->quantize->encode_bf16(
                 &loop->codes, cpu_at(y->data, row * stride + part.first, 1),
                 element_of(loop, row, part.first), part.n, part.tile, divisor,
-                table);
+                steps);
     }
 }
 
@@ -199,9 +201,9 @@ static void quantize_strips_by_table(const struct quantize_loop *loop,
 {
     const struct code_tiles *tiles = &loop->plan->tiles;
     const bool is_whole = loop->has_divisor || tiles->n_tiles == 1;
-    struct cpu_fp8_table table[MOST_BLOCKS];
+    struct cpu_fp8_steps steps[MOST_BLOCKS];
     for (int i = 0; i < MOST_BLOCKS; i++)
-        table[i].divisor = 0;
+        steps[i].divisor = 0;
     for (int64_t strip = begin; strip < end; strip++) {
         const int64_t row = strip * tiles->tile_rows;
         const int64_t n_rows =
@@ -212,7 +214,7 @@ static void quantize_strips_by_table(const struct quantize_loop *loop,
             .n_beside = 1,
             .limit = is_whole ? tiles->width : limit_of(tiles, n_rows),
             .tile = is_whole ? tiles->width : tiles->tile_width};
-        quantize_by_table(loop, strip, part, table);
+        quantize_by_table(loop, strip, part, steps);
     }
 }
 

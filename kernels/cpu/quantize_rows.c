@@ -310,34 +310,50 @@ static void encode(const struct cpu_codes *how, void *to, const float *x,
 #if defined(HAS_BYTE_TABLES)
 INLINE void encode_words(int m, bool is_streamed, uint8_t *to,
                          const uint16_t *x, int64_t n, int64_t tile,
-                         const float *divisor, struct cpu_fp8_table *table)
+                         const float *divisor, struct cpu_fp8_steps *steps)
 {
     for (int64_t i = 0, j = 0; i < n; i += tile, j++)
-        if (table[j].divisor != divisor[j])
-            fill_fp8_table(m, divisor[j], &table[j]);
-    for (int64_t i = 0; i < n; i += tile, table++)
-        encode_row(m, is_streamed, table, to + i, x + i,
+        if (steps[j].divisor != divisor[j])
+            find_steps(m, 16, divisor[j], &steps[j]);
+    for (int64_t i = 0; i < n; i += tile, steps++)
+        encode_row(m, is_streamed, steps, to + i, x + i,
                    n - i < tile ? n - i : tile);
 }
 
 static void encode_bf16(const struct cpu_codes *how, void *to, const void *x,
                         int64_t n, int64_t tile, const float *divisor,
-                        struct cpu_fp8_table *table)
+                        struct cpu_fp8_steps *steps)
 {
     const bool is_streamed = how->is_streamed && is_aligned(ROPED_U8, to, 0) &&
                              (tile >= n || tile % STREAM_ALIGNMENT == 0);
     if (how->element == CODE_E4M3 && is_streamed)
-        encode_words(3, true, to, x, n, tile, divisor, table);
+        encode_words(3, true, to, x, n, tile, divisor, steps);
     else if (how->element == CODE_E4M3)
-        encode_words(3, false, to, x, n, tile, divisor, table);
+        encode_words(3, false, to, x, n, tile, divisor, steps);
     else if (is_streamed)
-        encode_words(2, true, to, x, n, tile, divisor, table);
+        encode_words(2, true, to, x, n, tile, divisor, steps);
     else
-        encode_words(2, false, to, x, n, tile, divisor, table);
+        encode_words(2, false, to, x, n, tile, divisor, steps);
 }
 #endif
 
 /* ------------------------------------------------------------------ groups */
+
+/* The loops of a choice are two, of which each is one of vectors. */
+static void numbers(const struct code_rule *rule, const int32_t *largest,
+                    int64_t n, float *scale)
+{
+    const struct cpu_fp8_scale how = {rule->scale_ub, rule->largest,
+                                      rule->least_scale};
+    for (int64_t i = 0; i < n; i++) {
+        const float number = cpu_fp8_scale_of(
+            &how, roped_bits_float((uint32_t)largest[i]));
+        scale[i] = number == 0 ? 1 : number;
+    }
+    for (int64_t i = 0; rule->power_of_two && i < n; i++)
+        scale[i] = roped_bits_float((roped_float_bits(scale[i]) + 0x7FFFFFu) &
+                                    0x7F800000u);
+}
 
 static void powers(const struct code_rule *rule, const int32_t *largest,
                    int64_t n, uint8_t *code, float *divisor)
@@ -681,6 +697,7 @@ const struct cpu_quantize_rows ISA(cpu_quantize_rows) = {
     .first_unknown = first_unknown,
     .expand_nibbles = expand_nibbles,
 #endif
+    .numbers = numbers,
     .powers = powers,
     .expand = expand,
 };

@@ -23,13 +23,11 @@ struct cpu_expansion {
     bool is_streamed;
 };
 
-/* FP8 codes of bfloat16 that are divided by one number: fp8_table.h. */
-struct cpu_fp8_table {
-    uint8_t code[128]; /* of mantissas, less what the exponent 0 has */
-    uint16_t from[8];  /* the least words of the codes from 1 on */
-    uint16_t normal;   /* from which word on codes are normal numbers */
-    uint16_t most;     /* a word of the largest code */
-    float divisor;     /* 0: there is no table yet */
+/* FP8 codes of what is divided by one number: fp8_table.h. */
+struct cpu_fp8_steps {
+    _Alignas(64) int32_t more[16];
+    int32_t base, room, most;
+    float divisor; /* 0: there are none yet */
 };
 
 /* For each scale of NVFP4 the least words of bfloat16 of the codes 1 to 7, and
@@ -58,13 +56,16 @@ struct cpu_quantize_rows {
                    int64_t n, int64_t tile, const float *divisor);
     /* As largest, of bfloat16 that are not NaN, and any tile. */
     void (*largest_bf16)(const void *x, int64_t n, int64_t tile, int32_t *most);
-    /* As encode, FP8 of bfloat16, by a table for each tile, any number of
-     * values, that is made where it is of another divisor. That is at least
-     * 2^-60. NULL where an instruction set cannot look up bytes. */
+    /* As encode, FP8 of any number of bfloat16, by steps for each tile that are
+     * found where they are of another divisor. That is at least 2^-60 and
+     * finite. NULL where an instruction set cannot look up bytes. */
     void (*encode_bf16)(const struct cpu_codes *how, void *to, const void *x,
                         int64_t n, int64_t tile, const float *divisor,
-                        struct cpu_fp8_table *table);
-    /* Scales of E8M0, by the largest magnitudes, and by what is divided. */
+                        struct cpu_fp8_steps *steps);
+    /* Scales of F32, by the bits of the largest magnitudes. */
+    void (*numbers)(const struct code_rule *rule, const int32_t *largest,
+                    int64_t n, float *scale);
+    /* Scales of E8M0, by the same, and by what is divided. */
     void (*powers)(const struct code_rule *rule, const int32_t *largest,
                    int64_t n, uint8_t *code, float *divisor);
 

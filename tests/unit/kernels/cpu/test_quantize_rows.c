@@ -35,13 +35,13 @@ static uint8_t code_of(enum code_element element, uint16_t x, float divisor)
 }
 
 static void check_codes(enum code_element element, float divisor, int64_t n,
-                        bool is_streamed, struct cpu_fp8_table *table)
+                        bool is_streamed, struct cpu_fp8_steps *steps)
 {
     const struct cpu_codes how = {.element = element,
                                   .is_streamed = is_streamed};
     for (int i = 0; i < 64; i++)
         code[n + i] = 0x55;
-    rows->quantize->encode_bf16(&how, code, word, n, n, &divisor, table);
+    rows->quantize->encode_bf16(&how, code, word, n, n, &divisor, steps);
     rows->fence();
     for (int64_t i = 0; i < n; i++) {
         const uint8_t expected = code_of(element, word[i], divisor);
@@ -77,34 +77,34 @@ static float divisor_of(int i)
 
 TEST(codes_by_a_table_are_those_of_quotients)
 {
-    struct cpu_fp8_table table = {.divisor = 0};
+    struct cpu_fp8_steps steps = {.divisor = 0};
     if (!rows->quantize->encode_bf16)
         return;
     for (int i = 0; i < N_WORDS; i++)
         word[i] = (uint16_t)i;
     for (int i = 0; i < 300; i++) {
-        table.divisor = 0;
+        steps.divisor = 0;
         check_codes(i % 2 ? CODE_E4M3 : CODE_E5M2, divisor_of(i / 2), N_WORDS,
-                    i & 2, &table);
+                    i & 2, &steps);
     }
 }
 
 TEST(codes_by_a_table_are_of_any_number_of_values)
 {
-    struct cpu_fp8_table table = {.divisor = 0};
+    struct cpu_fp8_steps steps = {.divisor = 0};
     if (!rows->quantize->encode_bf16)
         return;
     for (int i = 0; i < N_WORDS; i++)
         word[i] = (uint16_t)(random_word() >> 16);
     for (int64_t n = 0; n < 300; n++)
-        check_codes(CODE_E4M3, n < 150 ? 1.7f : 0.3f, n, n & 1, &table);
+        check_codes(CODE_E4M3, n < 150 ? 1.7f : 0.3f, n, n & 1, &steps);
 }
 
 TEST(tiles_have_tables_of_their_own)
 {
     enum { TILE = 128, N_TILES = 16, N = N_TILES * TILE - 40 };
     const struct cpu_codes how = {.element = CODE_E4M3};
-    struct cpu_fp8_table table[N_TILES] = {0};
+    struct cpu_fp8_steps steps[N_TILES] = {0};
     float divisor[N_TILES];
     if (!rows->quantize->encode_bf16)
         return;
@@ -112,7 +112,7 @@ TEST(tiles_have_tables_of_their_own)
         word[i] = (uint16_t)(random_word() >> 16);
     for (int i = 0; i < N_TILES; i++)
         divisor[i] = divisor_of(i);
-    rows->quantize->encode_bf16(&how, code, word, N, TILE, divisor, table);
+    rows->quantize->encode_bf16(&how, code, word, N, TILE, divisor, steps);
     for (int i = 0; i < N; i++)
         CHECK_INT(code[i], code_of(CODE_E4M3, word[i], divisor[i / TILE]));
 }
