@@ -173,12 +173,14 @@ INLINE __m512i codes_of_words(int m, const struct steps *steps, raw16 x,
 }
 
 INLINE void encode_row(int m, bool is_streamed, const struct cpu_fp8_steps *of,
-                       uint8_t *to, const uint16_t *x, int64_t n)
+                       uint8_t *to, const uint16_t *x, int64_t n, int64_t ahead)
 {
     const struct steps steps = load_steps(of);
     const float d = of->divisor;
     int64_t i = 0;
     for (; i + TABLE_STEP <= n; i += TABLE_STEP) {
+        if (ahead)
+            prefetch_elements(ROPED_BF16, at(ROPED_U8, x + i, ahead), TABLE_STEP);
         const __m512i code = codes_of_words(m, &steps, load16(x + i),
                                             load16(x + i + BLOCK), d);
         if (is_streamed)

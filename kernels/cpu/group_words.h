@@ -16,7 +16,7 @@
 
 #include "cpu/fp8_table.h"
 
-enum { MX_GROUP = 32, NV_GROUP = 16 };
+enum { WIDE_GROUP = 128, MX_GROUP = 32, NV_GROUP = 16 };
 
 /* -------------------------------------------------------------------- words */
 
@@ -74,26 +74,35 @@ INLINE __m512i larger_of_lanes(__m512i x, __m512i y)
                             _mm512_shuffle_i32x4(x, y, 0xDD));
 }
 
-/* So many values at once, and their groups. */
-enum { LARGEST_STEP = 16 * BLOCK };
+/* So many groups of a block and more at once, or twice as many of a half. */
+enum { LARGEST_STEP = 16 };
 
-/* Bits of float32, of n groups. */
-INLINE void store_largest(__m512i word, __m512i beyond, int64_t n,
-                          int32_t *most)
+/* Bits of float32, of n groups; those that are there may be larger. Whole
+ * vectors are stored as such, as a load of what was stored in parts waits until
+ * it is written, behind all that was streamed before. */
+INLINE void store_largest(__m512i word, __m512i beyond, bool are_there,
+                          int64_t n, int32_t *most)
 {
     const __m512i x = _mm512_sub_epi16(_mm512_max_epi16(word, beyond), beyond);
-    for (int64_t i = 0; i < 2 && n > i * LANES; i++)
-        _mm512_mask_storeu_epi32(
-            most + i * LANES, first_floats(n - i * LANES),
-            _mm512_slli_epi32(
-                _mm512_cvtepu16_epi32(i == 0 ? _mm512_castsi512_si256(x)
-                                             : _mm512_extracti64x4_epi64(x, 1)),
-                16));
+    for (int64_t i = 0; i < 2 && n > i * LANES; i++) {
+        const __mmask16 some = first_floats(n - i * LANES);
+        int32_t *to = most + i * LANES;
+        __m512i bits = _mm512_slli_epi32(
+            _mm512_cvtepu16_epi32(i == 0 ? _mm512_castsi512_si256(x)
+                                         : _mm512_extracti64x4_epi64(x, 1)),
+            16);
+        if (are_there)
+            bits = _mm512_max_epi32(bits, _mm512_maskz_loadu_epi32(some, to));
+        if (n >= (i + 1) * LANES)
+            _mm512_storeu_si512(to, bits);
+        else
+            _mm512_mask_storeu_epi32(to, some, bits);
+    }
 }
 
-/* Of n values, at most LARGEST_STEP. */
-INLINE void largest_of_step(int64_t group, bool counts_nan, const uint16_t *x,
-                            int64_t n, int32_t *most)
+/* Of n values, at most a step. Groups of more than a block are wide. */
+INLINE void largest_of_step(int64_t group, bool counts_nan, bool are_there,
+                            const uint16_t *x, int64_t n, int32_t *most)
 {
     const __m512i even_lanes = _mm512_set_epi16(
         31, 23, 30, 22, 29, 21, 28, 20, 27, 19, 26, 18, 25, 17, 24, 16, 15, 7,
@@ -102,33 +111,38 @@ INLINE void largest_of_step(int64_t group, bool counts_nan, const uint16_t *x,
     /* with it added NaN is negative */
     const __m512i beyond =
         _mm512_set1_epi16(counts_nan ? 0 : BF16_MAGNITUDE - BF16_INFINITY);
+    const int64_t width = group < BLOCK ? BLOCK : group;
     __m512i found[2], word[8];
     for (int i = 0; i < 2; i++) {
         for (int j = 0; j < 8; j++) {
-            const int64_t at = (8 * i + j) * BLOCK;
-            word[j] = n == LARGEST_STEP ? load16(x + at) : words_of(x, at, n);
-            word[j] = _mm512_add_epi16(word[j] & magnitude, beyond);
+            word[j] = _mm512_setzero_si512();
+            for (int64_t k = 0; k < width; k += BLOCK) {
+                const int64_t at = (8 * i + j) * width + k;
+                const raw16 z = n == LARGEST_STEP * width ? load16(x + at)
+                                                          : words_of(x, at, n);
+                word[j] = _mm512_max_epi16(
+                    word[j], _mm512_add_epi16(z & magnitude, beyond));
+            }
         }
         found[i] = largest_of_lanes(word);
     }
     const __m512i pairs = larger_of_lanes(found[0], found[1]);
     if (group == NV_GROUP)
         store_largest(_mm512_permutexvar_epi16(even_lanes, pairs), beyond,
-                      n / NV_GROUP, most);
+                      false, n / NV_GROUP, most);
     else
-        store_largest(larger_of_lanes(pairs, pairs), beyond, n / MX_GROUP,
-                      most);
+        store_largest(larger_of_lanes(pairs, pairs), beyond, are_there,
+                      (n + group - 1) / group, most);
 }
 
-INLINE void largest_of_groups(int64_t group, bool counts_nan, const uint16_t *x,
-                              int64_t n, int32_t *most)
+INLINE void largest_of_groups(int64_t group, bool counts_nan, bool are_there,
+                              const uint16_t *x, int64_t n, int32_t *most)
 {
-    for (; n >= LARGEST_STEP; n -= LARGEST_STEP, x += LARGEST_STEP) {
-        largest_of_step(group, counts_nan, x, LARGEST_STEP, most);
-        most += LARGEST_STEP / group;
-    }
+    const int64_t step = LARGEST_STEP * (group < BLOCK ? BLOCK : group);
+    for (; n >= step; n -= step, x += step, most += step / group)
+        largest_of_step(group, counts_nan, are_there, x, step, most);
     if (n > 0)
-        largest_of_step(group, counts_nan, x, n, most);
+        largest_of_step(group, counts_nan, are_there, x, n, most);
 }
 
 /* Of sixteen groups of as many floats each, whose vectors share their steps:

@@ -158,10 +158,10 @@ static const void *element_of(const struct quantize_loop *loop, int64_t row,
 static void largest_of_bf16(const struct quantize_loop *loop,
                             const struct part *part, int32_t *most)
 {
-    for (int64_t i = 0; i < part->n_rows; i++)
-        loop->rows->quantize->largest_bf16(
-            element_of(loop, part->row + i, part->first), part->n, part->tile,
-            most);
+    loop->rows->quantize->largest_bf16(
+        element_of(loop, part->row, part->first),
+        cpu_stride(loop->source->x, loop->plan->tiles.width), part->n_rows,
+        part->n, part->tile, most);
 }
 
 /* Tiles whose values have a table each, or one together. */
@@ -177,7 +177,6 @@ static void quantize_by_table(const struct quantize_loop *loop, int64_t strip,
         float divisor[MOST_BLOCKS];
         divisor[0] = loop->divisor;
         if (!loop->has_divisor) {
-            memset(most, 0, (size_t)n * sizeof *most);
             largest_of_bf16(loop, &part, most);
             store_scales(loop, most, n, strip, tile, divisor);
             tile += n;
@@ -429,6 +428,21 @@ static bool has_groups(const struct quantize_loop *loop)
              tiles->n_rows * tiles->width >= FEWEST));
 }
 
+/* The codes of a part are made of what its largest values have brought into the
+ * cache, so what comes next can be read meanwhile. */
+static int64_t bytes_ahead(const struct quantize_loop *loop)
+{
+    enum { MOST = 128 << 10 };
+    const struct code_tiles *tiles = &loop->plan->tiles;
+    const struct roped_tensor *x = loop->source->x;
+    if (!x || loop->has_divisor || loop->plan->is_tensor ||
+        tiles->tile_rows > 1)
+        return 0;
+    const int64_t n = tiles->n_tiles == 1 ? cpu_stride(x, tiles->width)
+                                          : cpu_smaller(tiles->width, CPU_BLOCK);
+    return cpu_smaller(n * (int64_t)roped_dtype_bytes(x->dtype), MOST);
+}
+
 static struct quantize_loop loop_of(const struct cpu_rows *rows,
                                     const struct code_target *to,
                                     const struct code_source *source)
@@ -448,6 +462,7 @@ static struct quantize_loop loop_of(const struct cpu_rows *rows,
     loop.n_beside = rows_beside(&loop);
     loop.has_table = has_table(&loop);
     loop.has_groups = has_groups(&loop);
+    loop.codes.ahead = bytes_ahead(&loop);
     return loop;
 }
 

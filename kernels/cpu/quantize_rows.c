@@ -117,16 +117,22 @@ INLINE int32_t largest_word(const uint16_t *x, int64_t n)
     return (most - beyond) << 16;
 }
 
-/* Blocks of 128 columns are a constant. */
-static void largest_bf16(const void *from, int64_t n, int64_t tile,
-                         int32_t *most)
+static void largest_bf16(const void *from, int64_t stride, int64_t n_rows,
+                         int64_t n, int64_t tile, int32_t *most)
 {
     const uint16_t *x = from;
-    for (; n > 0; n -= tile, x += tile, most++) {
-        const int32_t bits = tile == 128 && n >= tile
-                                 ? largest_word(x, 128)
-                                 : largest_word(x, n < tile ? n : tile);
-        *most = bits > *most ? bits : *most;
+    for (int64_t row = 0; row < n_rows; row++, x += stride) {
+#if defined(HAS_BYTE_TABLES)
+        if (tile == WIDE_GROUP) {
+            largest_of_groups(WIDE_GROUP, false, row > 0, x, n, most);
+            continue;
+        }
+#endif
+        for (int64_t i = 0, j = 0; i < n; i += tile, j++) {
+            const int32_t bits =
+                largest_word(x + i, n - i < tile ? n - i : tile);
+            most[j] = row > 0 && most[j] > bits ? most[j] : bits;
+        }
     }
 }
 
@@ -310,14 +316,15 @@ static void encode(const struct cpu_codes *how, void *to, const float *x,
 #if defined(HAS_BYTE_TABLES)
 INLINE void encode_words(int m, bool is_streamed, uint8_t *to,
                          const uint16_t *x, int64_t n, int64_t tile,
-                         const float *divisor, struct cpu_fp8_steps *steps)
+                         const float *divisor, int64_t ahead,
+                         struct cpu_fp8_steps *steps)
 {
     for (int64_t i = 0, j = 0; i < n; i += tile, j++)
         if (steps[j].divisor != divisor[j])
             find_steps(m, 16, divisor[j], &steps[j]);
     for (int64_t i = 0; i < n; i += tile, steps++)
         encode_row(m, is_streamed, steps, to + i, x + i,
-                   n - i < tile ? n - i : tile);
+                   n - i < tile ? n - i : tile, ahead);
 }
 
 static void encode_bf16(const struct cpu_codes *how, void *to, const void *x,
@@ -327,13 +334,13 @@ static void encode_bf16(const struct cpu_codes *how, void *to, const void *x,
     const bool is_streamed = how->is_streamed && is_aligned(ROPED_U8, to, 0) &&
                              (tile >= n || tile % STREAM_ALIGNMENT == 0);
     if (how->element == CODE_E4M3 && is_streamed)
-        encode_words(3, true, to, x, n, tile, divisor, steps);
+        encode_words(3, true, to, x, n, tile, divisor, how->ahead, steps);
     else if (how->element == CODE_E4M3)
-        encode_words(3, false, to, x, n, tile, divisor, steps);
+        encode_words(3, false, to, x, n, tile, divisor, how->ahead, steps);
     else if (is_streamed)
-        encode_words(2, true, to, x, n, tile, divisor, steps);
+        encode_words(2, true, to, x, n, tile, divisor, how->ahead, steps);
     else
-        encode_words(2, false, to, x, n, tile, divisor, steps);
+        encode_words(2, false, to, x, n, tile, divisor, how->ahead, steps);
 }
 #endif
 
@@ -397,11 +404,11 @@ static void largest_groups(const void *x, int64_t n, int64_t group,
                            bool counts_nan, int32_t *most)
 {
     if (group == NV_GROUP)
-        largest_of_groups(NV_GROUP, false, x, n, most);
+        largest_of_groups(NV_GROUP, false, false, x, n, most);
     else if (counts_nan)
-        largest_of_groups(MX_GROUP, true, x, n, most);
+        largest_of_groups(MX_GROUP, true, false, x, n, most);
     else
-        largest_of_groups(MX_GROUP, false, x, n, most);
+        largest_of_groups(MX_GROUP, false, false, x, n, most);
 }
 
 static void encode_powers(const struct cpu_codes *how, void *to, const void *x,

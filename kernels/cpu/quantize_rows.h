@@ -14,6 +14,7 @@ struct cpu_codes {
     float factor; /* e2m1: what values are multiplied by first, and rounded */
     float least;  /* int8; the most is 127 */
     bool is_streamed;
+    int64_t ahead; /* bytes: how far ahead memory is asked for */
 };
 
 /* What values are made of codes. */
@@ -54,8 +55,10 @@ struct cpu_quantize_rows {
      * kernels/README.md has it. Of e2m1 two a byte, n is even. */
     void (*encode)(const struct cpu_codes *how, void *to, const float *x,
                    int64_t n, int64_t tile, const float *divisor);
-    /* As largest, of bfloat16 that are not NaN, and any tile. */
-    void (*largest_bf16)(const void *x, int64_t n, int64_t tile, int32_t *most);
+    /* The bits of the largest magnitudes of rows of bfloat16, of what is not
+     * NaN, and any tile. */
+    void (*largest_bf16)(const void *x, int64_t stride, int64_t n_rows,
+                         int64_t n, int64_t tile, int32_t *most);
     /* As encode, FP8 of any number of bfloat16, by steps for each tile that are
      * found where they are of another divisor. That is at least 2^-60 and
      * finite. NULL where an instruction set cannot look up bytes. */

@@ -135,9 +135,9 @@ TEST(largest_magnitudes_of_words_are_those_of_numbers)
         int32_t most = 0, of_tile[3] = {0};
         for (int64_t i = 0; i < n; i++)
             word[i] = (uint16_t)(random_word() >> (16 + n % 3));
-        rows->quantize->largest_bf16(word, n, 300, &most);
+        rows->quantize->largest_bf16(word, 0, 1, n, 300, &most);
         CHECK_INT(most, largest_of(word, n));
-        rows->quantize->largest_bf16(word, n, TILE, of_tile);
+        rows->quantize->largest_bf16(word, 0, 1, n, TILE, of_tile);
         for (int64_t i = 0; i * TILE < n; i++)
             CHECK_INT(of_tile[i],
                       largest_of(word + i * TILE,
