@@ -30,6 +30,15 @@ INLINE raw16 words_of(const uint16_t *x, int64_t at, int64_t n)
     return _mm512_maskz_loadu_epi16(mask, x + at);
 }
 
+/* Of lanes of 32 bits. */
+INLINE raw16 upper_words(__m512i lo, __m512i hi)
+{
+    const __m512i odd = _mm512_set_epi16(
+        63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33, 31, 29,
+        27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
+    return _mm512_permutex2var_epi16(lo, odd, hi);
+}
+
 /*
  * A float cut off to a word, whose last bit is set where anything was lost. So
  * it has the same place among numbers whose last bit is 0 in a word, and what
@@ -44,9 +53,7 @@ INLINE raw16 odd_word(block x)
         62, 60, 58, 56, 54, 52, 50, 48, 46, 44, 42, 40, 38, 36, 34, 32, 30, 28,
         26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
     const __m512i lost = _mm512_permutex2var_epi16(lo, even, hi);
-    const __m512i kept = _mm512_permutex2var_epi16(
-        lo, _mm512_add_epi16(even, _mm512_set1_epi16(1)), hi);
-    return kept | _mm512_min_epu16(lost, _mm512_set1_epi16(1));
+    return upper_words(lo, hi) | _mm512_min_epu16(lost, _mm512_set1_epi16(1));
 }
 
 /* ---------------------------------------------------------- largest values */
@@ -80,17 +87,19 @@ enum { LARGEST_STEP = 16 };
 /* Bits of float32, of n groups; those that are there may be larger. Whole
  * vectors are stored as such, as a load of what was stored in parts waits until
  * it is written, behind all that was streamed before. */
-INLINE void store_largest(__m512i word, __m512i beyond, bool are_there,
-                          int64_t n, int32_t *most)
+INLINE void store_largest(enum roped_dtype dtype, __m512i word, __m512i beyond,
+                          bool are_there, int64_t n, int32_t *most)
 {
     const __m512i x = _mm512_sub_epi16(_mm512_max_epi16(word, beyond), beyond);
     for (int64_t i = 0; i < 2 && n > i * LANES; i++) {
         const __mmask16 some = first_floats(n - i * LANES);
         int32_t *to = most + i * LANES;
-        __m512i bits = _mm512_slli_epi32(
-            _mm512_cvtepu16_epi32(i == 0 ? _mm512_castsi512_si256(x)
-                                         : _mm512_extracti64x4_epi64(x, 1)),
-            16);
+        const __m256i half = i == 0 ? _mm512_castsi512_si256(x)
+                                    : _mm512_extracti64x4_epi64(x, 1);
+        __m512i bits =
+            dtype == ROPED_F16
+                ? _mm512_castps_si512(_mm512_cvtph_ps(half))
+                : _mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16);
         if (are_there)
             bits = _mm512_max_epi32(bits, _mm512_maskz_loadu_epi32(some, to));
         if (n >= (i + 1) * LANES)
@@ -100,9 +109,16 @@ INLINE void store_largest(__m512i word, __m512i beyond, bool are_there,
     }
 }
 
+/* A word. */
+INLINE int16_t infinity_of(enum roped_dtype dtype)
+{
+    return dtype == ROPED_F16 ? 0x7C00 : BF16_INFINITY;
+}
+
 /* Of n values, at most a step. Groups of more than a block are wide. */
-INLINE void largest_of_step(int64_t group, bool counts_nan, bool are_there,
-                            const uint16_t *x, int64_t n, int32_t *most)
+INLINE void largest_of_step(enum roped_dtype dtype, int64_t group,
+                            bool counts_nan, bool are_there, const uint16_t *x,
+                            int64_t n, int32_t *most)
 {
     const __m512i even_lanes = _mm512_set_epi16(
         31, 23, 30, 22, 29, 21, 28, 20, 27, 19, 26, 18, 25, 17, 24, 16, 15, 7,
@@ -110,7 +126,7 @@ INLINE void largest_of_step(int64_t group, bool counts_nan, bool are_there,
     const __m512i magnitude = _mm512_set1_epi16(BF16_MAGNITUDE);
     /* with it added NaN is negative */
     const __m512i beyond =
-        _mm512_set1_epi16(counts_nan ? 0 : BF16_MAGNITUDE - BF16_INFINITY);
+        _mm512_set1_epi16(counts_nan ? 0 : INT16_MAX - infinity_of(dtype));
     const int64_t width = group < BLOCK ? BLOCK : group;
     __m512i found[2], word[8];
     for (int i = 0; i < 2; i++) {
@@ -128,31 +144,35 @@ INLINE void largest_of_step(int64_t group, bool counts_nan, bool are_there,
     }
     const __m512i pairs = larger_of_lanes(found[0], found[1]);
     if (group == NV_GROUP)
-        store_largest(_mm512_permutexvar_epi16(even_lanes, pairs), beyond,
-                      false, n / NV_GROUP, most);
+        store_largest(dtype, _mm512_permutexvar_epi16(even_lanes, pairs),
+                      beyond, false, n / NV_GROUP, most);
     else
-        store_largest(larger_of_lanes(pairs, pairs), beyond, are_there,
+        store_largest(dtype, larger_of_lanes(pairs, pairs), beyond, are_there,
                       (n + group - 1) / group, most);
 }
 
-INLINE void largest_of_groups(int64_t group, bool counts_nan, bool are_there,
+INLINE void largest_of_groups(enum roped_dtype dtype, int64_t group,
+                              bool counts_nan, bool are_there,
                               const uint16_t *x, int64_t n, int32_t *most)
 {
     const int64_t step = LARGEST_STEP * (group < BLOCK ? BLOCK : group);
     for (; n >= step; n -= step, x += step, most += step / group)
-        largest_of_step(group, counts_nan, are_there, x, step, most);
+        largest_of_step(dtype, group, counts_nan, are_there, x, step, most);
     if (n > 0)
-        largest_of_step(group, counts_nan, are_there, x, n, most);
+        largest_of_step(dtype, group, counts_nan, are_there, x, n, most);
 }
 
-/* Of sixteen groups of as many floats each, whose vectors share their steps:
+/* Of sixteen groups of floats, of whole vectors, which share their last steps:
  * the bits of numbers, where they are more than those that are there. */
-INLINE void largest_of_sixteen(const float *x, int32_t *most)
+INLINE void largest_of_sixteen(const float *x, int64_t group, bool are_there,
+                               int32_t *most)
 {
     vfloat a[NV_GROUP];
-    for (int i = 0; i < NV_GROUP; i++)
-        a[i] =
-            at_least(splat(0), _mm512_abs_ps(_mm512_loadu_ps(x + i * LANES)));
+    for (int64_t i = 0; i < NV_GROUP; i++) {
+        a[i] = splat(0);
+        for (int64_t j = i * group; j < (i + 1) * group; j += LANES)
+            a[i] = at_least(a[i], _mm512_abs_ps(_mm512_loadu_ps(x + j)));
+    }
     for (int i = 0; i < 8; i++)
         a[i] = _mm512_max_ps(_mm512_unpacklo_ps(a[2 * i], a[2 * i + 1]),
                              _mm512_unpackhi_ps(a[2 * i], a[2 * i + 1]));
@@ -167,8 +187,10 @@ INLINE void largest_of_sixteen(const float *x, int32_t *most)
             a[i] = _mm512_max_ps(
                 _mm512_shuffle_f32x4(a[2 * i], a[2 * i + 1], 0x88),
                 _mm512_shuffle_f32x4(a[2 * i], a[2 * i + 1], 0xDD));
-    _mm512_storeu_si512(most, _mm512_max_epi32(_mm512_castps_si512(a[0]),
-                                               _mm512_loadu_si512(most)));
+    __m512i bits = _mm512_castps_si512(a[0]);
+    if (are_there)
+        bits = _mm512_max_epi32(bits, _mm512_loadu_si512(most));
+    _mm512_storeu_si512(most, bits);
 }
 
 /* ------------------------------------------------------- powers of two: MX */

@@ -22,7 +22,7 @@ struct quantize_loop {
     struct cpu_codes codes;
     float divisor; /* of every element, where has_divisor */
     bool has_divisor;
-    bool has_table;   /* codes by encode_bf16 */
+    bool has_steps;   /* codes by encode_fp8 */
     bool has_groups;  /* by encode_powers and encode_nvfp4 */
     int64_t n_beside; /* rows that are worked on as one: see rows_beside */
     _Atomic int32_t largest; /* of the tensor */
@@ -154,18 +154,18 @@ static const void *element_of(const struct quantize_loop *loop, int64_t row,
                   roped_dtype_bytes(x->dtype));
 }
 
-/* Columns of rows that are bfloat16. */
-static void largest_of_bf16(const struct quantize_loop *loop,
+static void largest_of_part(const struct quantize_loop *loop,
                             const struct part *part, int32_t *most)
 {
-    loop->rows->quantize->largest_bf16(
-        element_of(loop, part->row, part->first),
-        cpu_stride(loop->source->x, loop->plan->tiles.width), part->n_rows,
-        part->n, part->tile, most);
+    const struct roped_tensor *x = loop->source->x;
+    loop->rows->quantize->largest_of(
+        x->dtype, element_of(loop, part->row, part->first),
+        cpu_stride(x, loop->plan->tiles.width), part->n_rows, part->n,
+        part->tile, most);
 }
 
-/* Tiles whose values have a table each, or one together. */
-static void quantize_by_table(const struct quantize_loop *loop, int64_t strip,
+/* Tiles whose values have steps each, or together. */
+static void quantize_by_steps(const struct quantize_loop *loop, int64_t strip,
                               struct part part, struct cpu_fp8_steps *steps)
 {
     const struct roped_tensor *y = loop->y;
@@ -177,13 +177,14 @@ static void quantize_by_table(const struct quantize_loop *loop, int64_t strip,
         float divisor[MOST_BLOCKS];
         divisor[0] = loop->divisor;
         if (!loop->has_divisor) {
-            largest_of_bf16(loop, &part, most);
+            largest_of_part(loop, &part, most);
             store_scales(loop, most, n, strip, tile, divisor);
             tile += n;
         }
         for (int64_t row = part.row; row < part.row + part.n_rows; row++)
-            loop->rows->quantize->encode_bf16(
-                &loop->codes, cpu_at(y->data, row * stride + part.first, 1),
+            loop->rows->quantize->encode_fp8(
+                &loop->codes, loop->source->x->dtype,
+                cpu_at(y->data, row * stride + part.first, 1),
                 element_of(loop, row, part.first), part.n, part.tile, divisor,
                 steps);
     }
@@ -195,7 +196,7 @@ static int64_t limit_of(const struct code_tiles *tiles, int64_t n_rows)
 }
 
 /* Rows that have one divisor each, or all together, are one part. */
-static void quantize_strips_by_table(const struct quantize_loop *loop,
+static void quantize_strips_by_steps(const struct quantize_loop *loop,
                                      int64_t begin, int64_t end)
 {
     const struct code_tiles *tiles = &loop->plan->tiles;
@@ -213,7 +214,7 @@ static void quantize_strips_by_table(const struct quantize_loop *loop,
             .n_beside = 1,
             .limit = is_whole ? tiles->width : limit_of(tiles, n_rows),
             .tile = is_whole ? tiles->width : tiles->tile_width};
-        quantize_by_table(loop, strip, part, steps);
+        quantize_by_steps(loop, strip, part, steps);
     }
 }
 
@@ -330,9 +331,9 @@ static void quantize_strips(void *context, int64_t begin, int64_t end)
     _Alignas(64) float x[CPU_BLOCK];
     if (loop->has_groups)
         quantize_rows_of_groups(loop, begin, end);
-    if (loop->has_table)
-        quantize_strips_by_table(loop, begin, end);
-    if (loop->has_groups || loop->has_table)
+    if (loop->has_steps)
+        quantize_strips_by_steps(loop, begin, end);
+    if (loop->has_groups || loop->has_steps)
         return;
     for (int64_t strip = begin; strip < end; strip += loop->n_beside) {
         const int64_t row = strip * tiles->tile_rows;
@@ -366,11 +367,11 @@ static void find_in_rows(void *context, int64_t begin, int64_t end)
                         .tile = CPU_BLOCK,
                         .x = x};
     int32_t most = 0, known = atomic_load(&loop->largest);
-    if (loop->has_table) {
+    if (loop->has_steps) {
         part.n = part.tile = loop->plan->tiles.width;
-        largest_of_bf16(loop, &part, &most);
+        largest_of_part(loop, &part, &most);
     }
-    while (!loop->has_table && next_part(loop, &part))
+    while (!loop->has_steps && next_part(loop, &part))
         find_largest(loop, &part, &most);
     while (known < most &&
            !atomic_compare_exchange_weak(&loop->largest, &known, most))
@@ -399,8 +400,8 @@ static int64_t rows_beside(const struct quantize_loop *loop)
     return 1 + (CPU_BLOCK - room) / width;
 }
 
-/* A table takes as long as some dozens of codes. */
-static bool has_table(const struct quantize_loop *loop)
+/* Steps take as long as some dozens of codes. */
+static bool has_steps(const struct quantize_loop *loop)
 {
     enum { NARROWEST = 1024 };
     const struct quantize_plan *plan = loop->plan;
@@ -411,7 +412,7 @@ static bool has_table(const struct quantize_loop *loop)
         plan->dynamic
             ? plan->is_tensor || tiles->n_tiles == 1 || tiles->tile_width >= 128
             : loop->divisor >= 0x1p-60f;
-    return is_bf16(loop->source) && loop->rows->quantize->encode_bf16 &&
+    return loop->source->x && loop->rows->quantize->encode_fp8 &&
            is_fp8 && plan->rule.scale == CODE_SCALE_F32 && is_wide &&
            tiles->width >= NARROWEST;
 }
@@ -460,7 +461,7 @@ static struct quantize_loop loop_of(const struct cpu_rows *rows,
         .divisor = to->plan->dequant_scale,
         .has_divisor = !to->plan->dynamic};
     loop.n_beside = rows_beside(&loop);
-    loop.has_table = has_table(&loop);
+    loop.has_steps = has_steps(&loop);
     loop.has_groups = has_groups(&loop);
     loop.codes.ahead = bytes_ahead(&loop);
     return loop;

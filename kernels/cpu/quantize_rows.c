@@ -9,7 +9,7 @@
 #include <math.h>
 
 #if defined(HAS_BYTE_TABLES)
-#include "cpu/group_words.h"
+#include "cpu/fp8_steps.h"
 #endif
 
 /* ----------------------------------------------------------------- largest */
@@ -84,7 +84,7 @@ INLINE void largest_of_narrow(const float *x, int64_t n, int32_t *most)
 {
 #if defined(HAS_BYTE_TABLES)
     for (; n >= NV_GROUP * LANES; n -= NV_GROUP * LANES, most += NV_GROUP) {
-        largest_of_sixteen(x, most);
+        largest_of_sixteen(x, NV_GROUP, true, most);
         x += NV_GROUP * LANES;
     }
 #endif
@@ -105,36 +105,61 @@ static void largest(const float *x, int64_t n, int64_t tile, bool counts_nan,
         largest_of_tiles(false, x, n, tile, most);
 }
 
+#if defined(HAS_BYTE_TABLES)
 /* With what is beyond Inf added, NaN is negative. */
-INLINE int32_t largest_word(const uint16_t *x, int64_t n)
+INLINE int32_t largest_word(int16_t infinite, const uint16_t *x, int64_t n)
 {
-    const int16_t infinite = 0x7F80, beyond = INT16_MAX - infinite;
+    const int16_t beyond = (int16_t)(INT16_MAX - infinite);
     int16_t most = beyond;
     for (int64_t i = 0; i < n; i++) {
         const int16_t word = (int16_t)(uint16_t)((x[i] & INT16_MAX) + beyond);
         most = word > most ? word : most;
     }
-    return (most - beyond) << 16;
+    return most - beyond;
 }
 
-static void largest_bf16(const void *from, int64_t stride, int64_t n_rows,
-                         int64_t n, int64_t tile, int32_t *most)
+INLINE int32_t largest_bits(enum roped_dtype dtype, const void *x, int64_t n)
 {
-    const uint16_t *x = from;
-    for (int64_t row = 0; row < n_rows; row++, x += stride) {
-#if defined(HAS_BYTE_TABLES)
-        if (tile == WIDE_GROUP) {
-            largest_of_groups(WIDE_GROUP, false, row > 0, x, n, most);
-            continue;
-        }
-#endif
-        for (int64_t i = 0, j = 0; i < n; i += tile, j++) {
-            const int32_t bits =
-                largest_word(x + i, n - i < tile ? n - i : tile);
-            most[j] = row > 0 && most[j] > bits ? most[j] : bits;
-        }
+    if (dtype == ROPED_F32)
+        return largest_lane_of(larger_of(false, x, n, (vint)splat(0)));
+    const int32_t word = largest_word(infinity_of(dtype), x, n);
+    return dtype == ROPED_BF16 ? word << 16
+                               : (int32_t)roped_float_bits(
+                                     roped_f16_to_float((uint16_t)word));
+}
+
+/* A row. Groups of 128 share steps; those at its end do not. */
+INLINE void largest_of_row(enum roped_dtype dtype, const void *x, int64_t n,
+                           int64_t tile, bool are_there, int32_t *most)
+{
+    int64_t i = 0, j = 0;
+    if (tile == WIDE_GROUP && dtype != ROPED_F32) {
+        largest_of_groups(dtype, WIDE_GROUP, false, are_there, x, n, most);
+        return;
+    }
+    for (; tile == WIDE_GROUP && i + LANES * tile <= n; i += LANES * tile) {
+        largest_of_sixteen(at(dtype, x, i), WIDE_GROUP, are_there, most + j);
+        j += LANES;
+    }
+    for (; i < n; i += tile, j++) {
+        const int32_t bits = largest_bits(dtype, at(dtype, x, i),
+                                          n - i < tile ? n - i : tile);
+        most[j] = are_there && most[j] > bits ? most[j] : bits;
     }
 }
+
+static void largest_of(enum roped_dtype dtype, const void *x, int64_t stride,
+                       int64_t n_rows, int64_t n, int64_t tile, int32_t *most)
+{
+    for (int64_t row = 0; row < n_rows; row++, x = at(dtype, x, stride))
+        if (dtype == ROPED_F16)
+            largest_of_row(ROPED_F16, x, n, tile, row > 0, most);
+        else if (dtype == ROPED_BF16)
+            largest_of_row(ROPED_BF16, x, n, tile, row > 0, most);
+        else
+            largest_of_row(ROPED_F32, x, n, tile, row > 0, most);
+}
+#endif
 
 /* ------------------------------------------------------------------- codes */
 
@@ -314,33 +339,58 @@ static void encode(const struct cpu_codes *how, void *to, const float *x,
 }
 
 #if defined(HAS_BYTE_TABLES)
-INLINE void encode_words(int m, bool is_streamed, uint8_t *to,
-                         const uint16_t *x, int64_t n, int64_t tile,
-                         const float *divisor, int64_t ahead,
-                         struct cpu_fp8_steps *steps)
+/* Some values, whose tiles have steps of their own. */
+struct stepping {
+    const void *x;
+    uint8_t *to;
+    int64_t n, tile, ahead;
+    const float *divisor;
+    struct cpu_fp8_steps *steps;
+};
+
+INLINE void encode_tiles(int m, enum roped_dtype dtype, bool is_streamed,
+                         const struct stepping *of)
 {
+    const int64_t n = of->n, tile = of->tile;
+    struct cpu_fp8_steps *steps = of->steps;
     for (int64_t i = 0, j = 0; i < n; i += tile, j++)
-        if (steps[j].divisor != divisor[j])
-            find_steps(m, 16, divisor[j], &steps[j]);
+        if (steps[j].divisor != of->divisor[j])
+            find_steps(m, dtype == ROPED_BF16 ? 16 : 0, of->divisor[j],
+                       &steps[j]);
     for (int64_t i = 0; i < n; i += tile, steps++)
-        encode_row(m, is_streamed, steps, to + i, x + i,
-                   n - i < tile ? n - i : tile, ahead);
+        encode_row(m, dtype, is_streamed, steps, of->to + i,
+                   at(dtype, of->x, i), n - i < tile ? n - i : tile, of->ahead);
 }
 
-static void encode_bf16(const struct cpu_codes *how, void *to, const void *x,
-                        int64_t n, int64_t tile, const float *divisor,
-                        struct cpu_fp8_steps *steps)
+INLINE void encode_type(int m, enum roped_dtype dtype, bool is_streamed,
+                        const struct stepping *of)
 {
+    if (is_streamed)
+        encode_tiles(m, dtype, true, of);
+    else
+        encode_tiles(m, dtype, false, of);
+}
+
+#define ENCODE(dtype)                                                          \
+    if (how->element == CODE_E4M3)                                             \
+        encode_type(3, dtype, is_streamed, &of);                               \
+    else                                                                       \
+        encode_type(2, dtype, is_streamed, &of)
+
+static void encode_fp8(const struct cpu_codes *how, enum roped_dtype dtype,
+                       void *to, const void *x, int64_t n, int64_t tile,
+                       const float *divisor, struct cpu_fp8_steps *steps)
+{
+    const struct stepping of = {x, to, n, tile, how->ahead, divisor, steps};
     const bool is_streamed = how->is_streamed && is_aligned(ROPED_U8, to, 0) &&
                              (tile >= n || tile % STREAM_ALIGNMENT == 0);
-    if (how->element == CODE_E4M3 && is_streamed)
-        encode_words(3, true, to, x, n, tile, divisor, how->ahead, steps);
-    else if (how->element == CODE_E4M3)
-        encode_words(3, false, to, x, n, tile, divisor, how->ahead, steps);
-    else if (is_streamed)
-        encode_words(2, true, to, x, n, tile, divisor, how->ahead, steps);
-    else
-        encode_words(2, false, to, x, n, tile, divisor, how->ahead, steps);
+    if (dtype == ROPED_BF16) {
+        ENCODE(ROPED_BF16);
+    } else if (dtype == ROPED_F16) {
+        ENCODE(ROPED_F16);
+    } else {
+        ENCODE(ROPED_F32);
+    }
 }
 #endif
 
@@ -404,11 +454,11 @@ static void largest_groups(const void *x, int64_t n, int64_t group,
                            bool counts_nan, int32_t *most)
 {
     if (group == NV_GROUP)
-        largest_of_groups(NV_GROUP, false, false, x, n, most);
+        largest_of_groups(ROPED_BF16, NV_GROUP, false, false, x, n, most);
     else if (counts_nan)
-        largest_of_groups(MX_GROUP, true, false, x, n, most);
+        largest_of_groups(ROPED_BF16, MX_GROUP, true, false, x, n, most);
     else
-        largest_of_groups(MX_GROUP, false, false, x, n, most);
+        largest_of_groups(ROPED_BF16, MX_GROUP, false, false, x, n, most);
 }
 
 static void encode_powers(const struct cpu_codes *how, void *to, const void *x,
@@ -693,10 +743,10 @@ static void expand(const struct cpu_expansion *how, void *to, const void *from,
 extern const struct cpu_quantize_rows ISA(cpu_quantize_rows);
 const struct cpu_quantize_rows ISA(cpu_quantize_rows) = {
     .largest = largest,
-    .largest_bf16 = largest_bf16,
     .encode = encode,
 #if defined(HAS_BYTE_TABLES)
-    .encode_bf16 = encode_bf16,
+    .largest_of = largest_of,
+    .encode_fp8 = encode_fp8,
     .odd_words = odd_words,
     .largest_groups = largest_groups,
     .encode_powers = encode_powers,

@@ -24,7 +24,7 @@ struct cpu_expansion {
     bool is_streamed;
 };
 
-/* FP8 codes of what is divided by one number: fp8_table.h. */
+/* FP8 codes of what is divided by one number: fp8_steps.h. */
 struct cpu_fp8_steps {
     _Alignas(64) int32_t more[16];
     int32_t base, room, most;
@@ -55,16 +55,17 @@ struct cpu_quantize_rows {
      * kernels/README.md has it. Of e2m1 two a byte, n is even. */
     void (*encode)(const struct cpu_codes *how, void *to, const float *x,
                    int64_t n, int64_t tile, const float *divisor);
-    /* The bits of the largest magnitudes of rows of bfloat16, of what is not
-     * NaN, and any tile. */
-    void (*largest_bf16)(const void *x, int64_t stride, int64_t n_rows,
-                         int64_t n, int64_t tile, int32_t *most);
-    /* As encode, FP8 of any number of bfloat16, by steps for each tile that are
-     * found where they are of another divisor. That is at least 2^-60 and
-     * finite. NULL where an instruction set cannot look up bytes. */
-    void (*encode_bf16)(const struct cpu_codes *how, void *to, const void *x,
-                        int64_t n, int64_t tile, const float *divisor,
-                        struct cpu_fp8_steps *steps);
+    /* The bits of the largest magnitudes of tiles of rows, of what is not NaN,
+     * from F32, F16 or BF16. NULL where an instruction set cannot look up bytes,
+     * as the next one. */
+    void (*largest_of)(enum roped_dtype dtype, const void *x, int64_t stride,
+                       int64_t n_rows, int64_t n, int64_t tile, int32_t *most);
+    /* As encode, FP8 of any number of values of the same types, by steps for
+     * each tile that are found where they are of another divisor. That is at
+     * least 2^-60 and finite. */
+    void (*encode_fp8)(const struct cpu_codes *how, enum roped_dtype dtype,
+                       void *to, const void *x, int64_t n, int64_t tile,
+                       const float *divisor, struct cpu_fp8_steps *steps);
     /* Scales of F32, by the bits of the largest magnitudes. */
     void (*numbers)(const struct code_rule *rule, const int32_t *largest,
                     int64_t n, float *scale);
@@ -74,7 +75,7 @@ struct cpu_quantize_rows {
 
     /*
      * Groups of 32 and 16 bfloat16, at most CPU_BLOCK of them. NULL as
-     * encode_bf16, all of these.
+     * encode_fp8, all of these.
      *
      * Words in the place of F16 or F32, of groups of 32: most becomes other
      * bits, but of the same power, and codes are the same where the power is

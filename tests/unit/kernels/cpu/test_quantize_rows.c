@@ -41,7 +41,7 @@ static void check_codes(enum code_element element, float divisor, int64_t n,
                                   .is_streamed = is_streamed};
     for (int i = 0; i < 64; i++)
         code[n + i] = 0x55;
-    rows->quantize->encode_bf16(&how, code, word, n, n, &divisor, steps);
+    rows->quantize->encode_fp8(&how, ROPED_BF16, code, word, n, n, &divisor, steps);
     rows->fence();
     for (int64_t i = 0; i < n; i++) {
         const uint8_t expected = code_of(element, word[i], divisor);
@@ -78,7 +78,7 @@ static float divisor_of(int i)
 TEST(codes_by_a_table_are_those_of_quotients)
 {
     struct cpu_fp8_steps steps = {.divisor = 0};
-    if (!rows->quantize->encode_bf16)
+    if (!rows->quantize->encode_fp8)
         return;
     for (int i = 0; i < N_WORDS; i++)
         word[i] = (uint16_t)i;
@@ -92,7 +92,7 @@ TEST(codes_by_a_table_are_those_of_quotients)
 TEST(codes_by_a_table_are_of_any_number_of_values)
 {
     struct cpu_fp8_steps steps = {.divisor = 0};
-    if (!rows->quantize->encode_bf16)
+    if (!rows->quantize->encode_fp8)
         return;
     for (int i = 0; i < N_WORDS; i++)
         word[i] = (uint16_t)(random_word() >> 16);
@@ -106,13 +106,13 @@ TEST(tiles_have_tables_of_their_own)
     const struct cpu_codes how = {.element = CODE_E4M3};
     struct cpu_fp8_steps steps[N_TILES] = {0};
     float divisor[N_TILES];
-    if (!rows->quantize->encode_bf16)
+    if (!rows->quantize->encode_fp8)
         return;
     for (int i = 0; i < N; i++)
         word[i] = (uint16_t)(random_word() >> 16);
     for (int i = 0; i < N_TILES; i++)
         divisor[i] = divisor_of(i);
-    rows->quantize->encode_bf16(&how, code, word, N, TILE, divisor, steps);
+    rows->quantize->encode_fp8(&how, ROPED_BF16, code, word, N, TILE, divisor, steps);
     for (int i = 0; i < N; i++)
         CHECK_INT(code[i], code_of(CODE_E4M3, word[i], divisor[i / TILE]));
 }
@@ -131,13 +131,15 @@ static int32_t largest_of(const uint16_t *x, int64_t n)
 TEST(largest_magnitudes_of_words_are_those_of_numbers)
 {
     enum { TILE = 128 };
+    if (!rows->quantize->largest_of)
+        return;
     for (int64_t n = 0; n < 300; n++) {
         int32_t most = 0, of_tile[3] = {0};
         for (int64_t i = 0; i < n; i++)
             word[i] = (uint16_t)(random_word() >> (16 + n % 3));
-        rows->quantize->largest_bf16(word, 0, 1, n, 300, &most);
+        rows->quantize->largest_of(ROPED_BF16, word, 0, 1, n, 300, &most);
         CHECK_INT(most, largest_of(word, n));
-        rows->quantize->largest_bf16(word, 0, 1, n, TILE, of_tile);
+        rows->quantize->largest_of(ROPED_BF16, word, 0, 1, n, TILE, of_tile);
         for (int64_t i = 0; i * TILE < n; i++)
             CHECK_INT(of_tile[i],
                       largest_of(word + i * TILE,
