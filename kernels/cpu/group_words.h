@@ -96,10 +96,9 @@ INLINE void store_largest(enum roped_dtype dtype, __m512i word, __m512i beyond,
         int32_t *to = most + i * LANES;
         const __m256i half = i == 0 ? _mm512_castsi512_si256(x)
                                     : _mm512_extracti64x4_epi64(x, 1);
-        __m512i bits =
-            dtype == ROPED_F16
-                ? _mm512_castps_si512(_mm512_cvtph_ps(half))
-                : _mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16);
+        __m512i bits = dtype == ROPED_F16
+                           ? _mm512_castps_si512(_mm512_cvtph_ps(half))
+                           : _mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16);
         if (are_there)
             bits = _mm512_max_epi32(bits, _mm512_maskz_loadu_epi32(some, to));
         if (n >= (i + 1) * LANES)
@@ -168,9 +167,10 @@ INLINE void largest_of_sixteen(const float *x, int64_t group, bool are_there,
                                int32_t *most)
 {
     vfloat a[NV_GROUP];
-    for (int64_t i = 0; i < NV_GROUP; i++) {
+    for (int64_t i = 0; i < NV_GROUP; i++, x += group) {
         a[i] = splat(0);
-        for (int64_t j = i * group; j < (i + 1) * group; j += LANES)
+#pragma GCC unroll 8
+        for (int64_t j = 0; j < group; j += LANES)
             a[i] = at_least(a[i], _mm512_abs_ps(_mm512_loadu_ps(x + j)));
     }
     for (int i = 0; i < 8; i++)

@@ -158,10 +158,10 @@ static void largest_of_part(const struct quantize_loop *loop,
                             const struct part *part, int32_t *most)
 {
     const struct roped_tensor *x = loop->source->x;
-    loop->rows->quantize->largest_of(
-        x->dtype, element_of(loop, part->row, part->first),
-        cpu_stride(x, loop->plan->tiles.width), part->n_rows, part->n,
-        part->tile, most);
+    loop->rows->quantize->largest_of(x->dtype,
+                                     element_of(loop, part->row, part->first),
+                                     cpu_stride(x, loop->plan->tiles.width),
+                                     part->n_rows, part->n, part->tile, most);
 }
 
 /* Tiles whose values have steps each, or together. */
@@ -412,8 +412,8 @@ static bool has_steps(const struct quantize_loop *loop)
         plan->dynamic
             ? plan->is_tensor || tiles->n_tiles == 1 || tiles->tile_width >= 128
             : loop->divisor >= 0x1p-60f;
-    return loop->source->x && loop->rows->quantize->encode_fp8 &&
-           is_fp8 && plan->rule.scale == CODE_SCALE_F32 && is_wide &&
+    return loop->source->x && loop->rows->quantize->encode_fp8 && is_fp8 &&
+           plan->rule.scale == CODE_SCALE_F32 && is_wide &&
            tiles->width >= NARROWEST;
 }
 
@@ -430,18 +430,20 @@ static bool has_groups(const struct quantize_loop *loop)
 }
 
 /* The codes of a part are made of what its largest values have brought into the
- * cache, so what comes next can be read meanwhile. */
+ * cache, so what comes then can be read meanwhile: of the part behind the next
+ * one, as that is on its way. */
 static int64_t bytes_ahead(const struct quantize_loop *loop)
 {
-    enum { MOST = 128 << 10 };
+    enum { MOST = 256 << 10 };
     const struct code_tiles *tiles = &loop->plan->tiles;
     const struct roped_tensor *x = loop->source->x;
     if (!x || loop->has_divisor || loop->plan->is_tensor ||
         tiles->tile_rows > 1)
         return 0;
-    const int64_t n = tiles->n_tiles == 1 ? cpu_stride(x, tiles->width)
-                                          : cpu_smaller(tiles->width, CPU_BLOCK);
-    return cpu_smaller(n * (int64_t)roped_dtype_bytes(x->dtype), MOST);
+    const int64_t n = tiles->n_tiles == 1
+                          ? cpu_stride(x, tiles->width)
+                          : cpu_smaller(tiles->width, CPU_BLOCK);
+    return cpu_smaller(2 * n * (int64_t)roped_dtype_bytes(x->dtype), MOST);
 }
 
 static struct quantize_loop loop_of(const struct cpu_rows *rows,

@@ -123,9 +123,9 @@ INLINE int32_t largest_bits(enum roped_dtype dtype, const void *x, int64_t n)
     if (dtype == ROPED_F32)
         return largest_lane_of(larger_of(false, x, n, (vint)splat(0)));
     const int32_t word = largest_word(infinity_of(dtype), x, n);
-    return dtype == ROPED_BF16 ? word << 16
-                               : (int32_t)roped_float_bits(
-                                     roped_f16_to_float((uint16_t)word));
+    return dtype == ROPED_BF16
+               ? word << 16
+               : (int32_t)roped_float_bits(roped_f16_to_float((uint16_t)word));
 }
 
 /* A row. Groups of 128 share steps; those at its end do not. */
@@ -142,8 +142,8 @@ INLINE void largest_of_row(enum roped_dtype dtype, const void *x, int64_t n,
         j += LANES;
     }
     for (; i < n; i += tile, j++) {
-        const int32_t bits = largest_bits(dtype, at(dtype, x, i),
-                                          n - i < tile ? n - i : tile);
+        const int32_t bits =
+            largest_bits(dtype, at(dtype, x, i), n - i < tile ? n - i : tile);
         most[j] = are_there && most[j] > bits ? most[j] : bits;
     }
 }
@@ -355,7 +355,7 @@ INLINE void encode_tiles(int m, enum roped_dtype dtype, bool is_streamed,
     struct cpu_fp8_steps *steps = of->steps;
     for (int64_t i = 0, j = 0; i < n; i += tile, j++)
         if (steps[j].divisor != of->divisor[j])
-            find_steps(m, dtype == ROPED_BF16 ? 16 : 0, of->divisor[j],
+            find_steps(m, cut_of(m, dtype, of->divisor[j]), of->divisor[j],
                        &steps[j]);
     for (int64_t i = 0; i < n; i += tile, steps++)
         encode_row(m, dtype, is_streamed, steps, of->to + i,
@@ -403,8 +403,8 @@ static void numbers(const struct code_rule *rule, const int32_t *largest,
     const struct cpu_fp8_scale how = {rule->scale_ub, rule->largest,
                                       rule->least_scale};
     for (int64_t i = 0; i < n; i++) {
-        const float number = cpu_fp8_scale_of(
-            &how, roped_bits_float((uint32_t)largest[i]));
+        const float number =
+            cpu_fp8_scale_of(&how, roped_bits_float((uint32_t)largest[i]));
         scale[i] = number == 0 ? 1 : number;
     }
     for (int64_t i = 0; rule->power_of_two && i < n; i++)

@@ -56,8 +56,8 @@ struct cpu_quantize_rows {
     void (*encode)(const struct cpu_codes *how, void *to, const float *x,
                    int64_t n, int64_t tile, const float *divisor);
     /* The bits of the largest magnitudes of tiles of rows, of what is not NaN,
-     * from F32, F16 or BF16. NULL where an instruction set cannot look up bytes,
-     * as the next one. */
+     * from F32, F16 or BF16. NULL where an instruction set cannot look up
+     * bytes, as the next one. */
     void (*largest_of)(enum roped_dtype dtype, const void *x, int64_t stride,
                        int64_t n_rows, int64_t n, int64_t tile, int32_t *most);
     /* As encode, FP8 of any number of values of the same types, by steps for

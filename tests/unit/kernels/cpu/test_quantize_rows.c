@@ -1,6 +1,6 @@
 /*
- * test_quantize_rows.c - FP8 codes of every bfloat16 by a table are those of
- * its quotient, on every instruction set that has such tables; and e2m1 codes.
+ * test_quantize_rows.c - FP8 codes by steps are those of quotients, on every
+ * instruction set that has such steps; and e2m1 codes.
  */
 #include "check.h"
 
@@ -27,27 +27,46 @@ static uint32_t random_word(void)
 static _Alignas(64) uint16_t word[N_WORDS];
 static _Alignas(64) uint8_t code[N_WORDS + 64];
 
-static uint8_t code_of(enum code_element element, uint16_t x, float divisor)
+static _Alignas(64) float number[N_WORDS];
+
+/* What is in the arrays above, as a type. */
+static const void *values_of(enum roped_dtype dtype)
 {
-    const float q = roped_bf16_to_float(x) / divisor;
+    return dtype == ROPED_F32 ? (const void *)number : word;
+}
+
+static float value_of(enum roped_dtype dtype, int64_t i)
+{
+    return dtype == ROPED_F32   ? number[i]
+           : dtype == ROPED_F16 ? roped_f16_to_float(word[i])
+                                : roped_bf16_to_float(word[i]);
+}
+
+static uint8_t code_of(enum code_element element, float x, float divisor)
+{
+    const float q = x / divisor;
     return element == CODE_E4M3 ? roped_float_to_e4m3(q)
                                 : roped_float_to_e5m2(q);
 }
 
-static void check_codes(enum code_element element, float divisor, int64_t n,
-                        bool is_streamed, struct cpu_fp8_steps *steps)
+static void check_codes(enum code_element element, enum roped_dtype dtype,
+                        float divisor, int64_t n, bool is_streamed)
 {
     const struct cpu_codes how = {.element = element,
                                   .is_streamed = is_streamed};
+    struct cpu_fp8_steps steps = {.divisor = 0};
     for (int i = 0; i < 64; i++)
         code[n + i] = 0x55;
-    rows->quantize->encode_fp8(&how, ROPED_BF16, code, word, n, n, &divisor, steps);
+    rows->quantize->encode_fp8(&how, dtype, code, values_of(dtype), n, n,
+                               &divisor, &steps);
     rows->fence();
     for (int64_t i = 0; i < n; i++) {
-        const uint8_t expected = code_of(element, word[i], divisor);
+        const float x = value_of(dtype, i);
+        const uint8_t expected = code_of(element, x, divisor);
         if (code[i] != expected) {
-            CHECK_FAIL("%s: %#x / %a is %#x, expected %#x", rows->name, word[i],
-                       (double)divisor, code[i], expected);
+            CHECK_FAIL("%s: %s %a / %a is %#x, expected %#x", rows->name,
+                       roped_dtype_name(dtype), (double)x, (double)divisor,
+                       code[i], expected);
             return;
         }
     }
@@ -75,32 +94,54 @@ static float divisor_of(int i)
     }
 }
 
-TEST(codes_by_a_table_are_those_of_quotients)
+/* Numbers next to where codes by a divisor begin, and some others. */
+static void fill_numbers(enum code_element element, float divisor)
 {
-    struct cpu_fp8_steps steps = {.divisor = 0};
+    for (int i = 0; i < N_WORDS; i++) {
+        const uint32_t r = random_word();
+        const uint8_t c = (uint8_t)(r % 128);
+        const float low = element == CODE_E4M3 ? roped_e4m3_to_float(c)
+                                               : roped_e5m2_to_float(c);
+        const float high = element == CODE_E4M3
+                               ? roped_e4m3_to_float((uint8_t)(c + 1))
+                               : roped_e5m2_to_float((uint8_t)(c + 1));
+        const float begin = (low + high) / 2 * divisor;
+        number[i] = roped_bits_float(
+            i % 8 == 0 ? r
+                       : (roped_float_bits(begin) + (r >> 8 & 7) - 4) ^
+                             (r & 0x80000000u));
+    }
+}
+
+TEST(codes_by_steps_are_those_of_quotients)
+{
     if (!rows->quantize->encode_fp8)
         return;
     for (int i = 0; i < N_WORDS; i++)
         word[i] = (uint16_t)i;
     for (int i = 0; i < 300; i++) {
-        steps.divisor = 0;
-        check_codes(i % 2 ? CODE_E4M3 : CODE_E5M2, divisor_of(i / 2), N_WORDS,
-                    i & 2, &steps);
+        const enum code_element element = i % 2 ? CODE_E4M3 : CODE_E5M2;
+        const float divisor = divisor_of(i / 2);
+        fill_numbers(element, divisor);
+        check_codes(element, ROPED_BF16, divisor, N_WORDS, i & 2);
+        check_codes(element, ROPED_F16, divisor, N_WORDS, i & 2);
+        check_codes(element, ROPED_F32, divisor, N_WORDS, i & 2);
     }
 }
 
-TEST(codes_by_a_table_are_of_any_number_of_values)
+TEST(codes_by_steps_are_of_any_number_of_values)
 {
-    struct cpu_fp8_steps steps = {.divisor = 0};
+    const enum roped_dtype dtypes[] = {ROPED_BF16, ROPED_F16, ROPED_F32};
     if (!rows->quantize->encode_fp8)
         return;
     for (int i = 0; i < N_WORDS; i++)
         word[i] = (uint16_t)(random_word() >> 16);
+    fill_numbers(CODE_E4M3, 0.3f);
     for (int64_t n = 0; n < 300; n++)
-        check_codes(CODE_E4M3, n < 150 ? 1.7f : 0.3f, n, n & 1, &steps);
+        check_codes(CODE_E4M3, dtypes[n % 3], n < 150 ? 1.7f : 0.3f, n, n & 1);
 }
 
-TEST(tiles_have_tables_of_their_own)
+TEST(tiles_have_steps_of_their_own)
 {
     enum { TILE = 128, N_TILES = 16, N = N_TILES * TILE - 40 };
     const struct cpu_codes how = {.element = CODE_E4M3};
@@ -112,38 +153,55 @@ TEST(tiles_have_tables_of_their_own)
         word[i] = (uint16_t)(random_word() >> 16);
     for (int i = 0; i < N_TILES; i++)
         divisor[i] = divisor_of(i);
-    rows->quantize->encode_fp8(&how, ROPED_BF16, code, word, N, TILE, divisor, steps);
+    rows->quantize->encode_fp8(&how, ROPED_F16, code, word, N, TILE, divisor,
+                               steps);
     for (int i = 0; i < N; i++)
-        CHECK_INT(code[i], code_of(CODE_E4M3, word[i], divisor[i / TILE]));
+        CHECK_INT(code[i], code_of(CODE_E4M3, value_of(ROPED_F16, i),
+                                   divisor[i / TILE]));
 }
 
-static int32_t largest_of(const uint16_t *x, int64_t n)
+static int32_t largest_of(enum roped_dtype dtype, int64_t first, int64_t n)
 {
-    int32_t most = 0;
-    for (int64_t i = 0; i < n; i++) {
-        const int32_t magnitude = (x[i] & 0x7FFF) << 16;
-        if (magnitude <= 0x7F800000 && magnitude > most)
-            most = magnitude;
+    float most = 0;
+    for (int64_t i = first; i < first + n; i++) {
+        const float x = fabsf(value_of(dtype, i));
+        most = x > most ? x : most;
     }
-    return most;
+    return (int32_t)roped_float_bits(most);
 }
 
-TEST(largest_magnitudes_of_words_are_those_of_numbers)
+TEST(largest_magnitudes_are_those_of_numbers)
 {
-    enum { TILE = 128 };
+    enum { TILE = 128, MOST = 5000, MOST_TILES = MOST / TILE + 1 };
+    const enum roped_dtype dtypes[] = {ROPED_BF16, ROPED_F16, ROPED_F32};
     if (!rows->quantize->largest_of)
         return;
-    for (int64_t n = 0; n < 300; n++) {
-        int32_t most = 0, of_tile[3] = {0};
-        for (int64_t i = 0; i < n; i++)
-            word[i] = (uint16_t)(random_word() >> (16 + n % 3));
-        rows->quantize->largest_of(ROPED_BF16, word, 0, 1, n, 300, &most);
-        CHECK_INT(most, largest_of(word, n));
-        rows->quantize->largest_of(ROPED_BF16, word, 0, 1, n, TILE, of_tile);
+    for (int64_t n = 0; n < MOST; n += n < 300 ? 1 : 47) {
+        const enum roped_dtype dtype = dtypes[n % 3];
+        int32_t most = 0, of_tile[MOST_TILES] = {0};
+        for (int64_t i = 0; i < n; i++) {
+            word[i] = (uint16_t)(random_word() >> (16 + n % 4));
+            number[i] = roped_bits_float(random_word() >> n % 4);
+        }
+        rows->quantize->largest_of(dtype, values_of(dtype), 0, 1, n, MOST,
+                                   &most);
+        CHECK_INT(most, largest_of(dtype, 0, n));
+        rows->quantize->largest_of(dtype, values_of(dtype), 0, 1, n, TILE,
+                                   of_tile);
         for (int64_t i = 0; i * TILE < n; i++)
             CHECK_INT(of_tile[i],
-                      largest_of(word + i * TILE,
+                      largest_of(dtype, i * TILE,
                                  n - i * TILE < TILE ? n - i * TILE : TILE));
+        /* of two rows, the second of which is here and there larger */
+        rows->quantize->largest_of(dtype, values_of(dtype), n / 2, 2, n / 2,
+                                   TILE, of_tile);
+        for (int64_t i = 0; i * TILE < n / 2; i++) {
+            const int64_t here =
+                n / 2 - i * TILE < TILE ? n / 2 - i * TILE : TILE;
+            const int32_t a = largest_of(dtype, i * TILE, here);
+            const int32_t b = largest_of(dtype, n / 2 + i * TILE, here);
+            CHECK_INT(of_tile[i], a > b ? a : b);
+        }
     }
 }
 
@@ -162,7 +220,7 @@ static void check_largest(int64_t n, int64_t tile)
     for (int64_t i = 0; i * tile < n; i++) {
         const int64_t left = n - i * tile;
         const int32_t expected =
-            largest_of(word + i * tile, left < tile ? left : tile);
+            largest_of(ROPED_BF16, i * tile, left < tile ? left : tile);
         CHECK_INT(most[i],
                   i % 5 || expected > 0x3F800000 ? expected : 0x3F800000);
     }
@@ -490,7 +548,7 @@ TEST(largest_magnitudes_of_groups_are_those_of_numbers_or_of_all)
             most[n / group] = 5;
             rows->quantize->largest_groups(word, n, group, k, most);
             for (int64_t i = 0; i < n / group; i++) {
-                int32_t expected = largest_of(word + i * group, group);
+                int32_t expected = largest_of(ROPED_BF16, i * group, group);
                 for (int64_t j = i * group; k && j < (i + 1) * group; j++)
                     if ((word[j] & 0x7FFF) << 16 > expected)
                         expected = (word[j] & 0x7FFF) << 16;
