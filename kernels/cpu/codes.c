@@ -110,8 +110,16 @@ static void store_scales(const struct code_scales *to, const void *scale,
     const struct code_tiles *tiles = to->tiles;
     const size_t bytes = (size_t)tiles->scale_bytes;
     struct place place = place_of(tiles, to->strip, to->first);
+    float *value = (float *)to->data + place.at;
+    if (is_in_order(tiles) && bytes == 1) {
+        memcpy((uint8_t *)to->data + place.at, scale, (size_t)n);
+        return;
+    }
+    /* one by one: memcpy loads parts of two vectors that were stored, and waits
+     * until they are written, behind all that was streamed before */
     if (is_in_order(tiles)) {
-        memcpy(cpu_at(to->data, place.at, bytes), scale, (size_t)n * bytes);
+        for (int64_t i = 0; i < n; i++)
+            value[i] = ((const float *)scale)[i];
         return;
     }
     for (int64_t i = 0; i < n; i++, go_on(tiles, &place))

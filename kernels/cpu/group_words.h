@@ -84,34 +84,50 @@ INLINE __m512i larger_of_lanes(__m512i x, __m512i y)
 /* So many groups of a block and more at once, or twice as many of a half. */
 enum { LARGEST_STEP = 16 };
 
-/* Bits of float32, of n groups; those that are there may be larger. Whole
- * vectors are stored as such, as a load of what was stored in parts waits until
- * it is written, behind all that was streamed before. */
-INLINE void store_largest(enum roped_dtype dtype, __m512i word, __m512i beyond,
-                          bool are_there, int64_t n, int32_t *most)
+/* Bits of float32, of n groups. */
+INLINE void store_largest(__m512i word, __m512i beyond, int64_t n,
+                          int32_t *most)
 {
     const __m512i x = _mm512_sub_epi16(_mm512_max_epi16(word, beyond), beyond);
-    for (int64_t i = 0; i < 2 && n > i * LANES; i++) {
-        const __mmask16 some = first_floats(n - i * LANES);
-        int32_t *to = most + i * LANES;
-        const __m256i half = i == 0 ? _mm512_castsi512_si256(x)
-                                    : _mm512_extracti64x4_epi64(x, 1);
-        __m512i bits = dtype == ROPED_F16
-                           ? _mm512_castps_si512(_mm512_cvtph_ps(half))
-                           : _mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16);
-        if (are_there)
-            bits = _mm512_max_epi32(bits, _mm512_maskz_loadu_epi32(some, to));
-        if (n >= (i + 1) * LANES)
-            _mm512_storeu_si512(to, bits);
-        else
-            _mm512_mask_storeu_epi32(to, some, bits);
-    }
+    for (int64_t i = 0; i < 2 && n > i * LANES; i++)
+        _mm512_mask_storeu_epi32(
+            most + i * LANES, first_floats(n - i * LANES),
+            _mm512_slli_epi32(
+                _mm512_cvtepu16_epi32(i == 0 ? _mm512_castsi512_si256(x)
+                                             : _mm512_extracti64x4_epi64(x, 1)),
+                16));
+}
+
+/* A vector of them; those that are there may be larger. It is stored as a
+ * vector: what is loaded of parts waits until they are written, behind all that
+ * was streamed before. */
+INLINE void store_sixteen(__m512i bits, bool are_there, int32_t *most)
+{
+    if (are_there)
+        bits = _mm512_max_epi32(bits, _mm512_loadu_si512(most));
+    _mm512_storeu_si512(most, bits);
 }
 
 /* A word. */
 INLINE int16_t infinity_of(enum roped_dtype dtype)
 {
     return dtype == ROPED_F16 ? 0x7C00 : BF16_INFINITY;
+}
+
+/* The lanes of a group, or of the first n of its values, with beyond added. */
+INLINE __m512i largest_of_words(const uint16_t *x, int64_t width, int64_t n,
+                                __m512i beyond)
+{
+    const __m512i magnitude = _mm512_set1_epi16(BF16_MAGNITUDE);
+    __m512i most = _mm512_setzero_si512();
+    if (n >= width)
+        for (int64_t i = 0; i < width; i += BLOCK)
+            most = _mm512_max_epi16(
+                most, _mm512_add_epi16(load16(x + i) & magnitude, beyond));
+    for (int64_t i = 0; n < width && i < n; i += BLOCK)
+        most = _mm512_max_epi16(
+            most, _mm512_add_epi16(words_of(x, i, n) & magnitude, beyond));
+    return most;
 }
 
 /* Of n values, at most a step. Groups of more than a block are wide. */
@@ -122,7 +138,6 @@ INLINE void largest_of_step(enum roped_dtype dtype, int64_t group,
     const __m512i even_lanes = _mm512_set_epi16(
         31, 23, 30, 22, 29, 21, 28, 20, 27, 19, 26, 18, 25, 17, 24, 16, 15, 7,
         14, 6, 13, 5, 12, 4, 11, 3, 10, 2, 9, 1, 8, 0);
-    const __m512i magnitude = _mm512_set1_epi16(BF16_MAGNITUDE);
     /* with it added NaN is negative */
     const __m512i beyond =
         _mm512_set1_epi16(counts_nan ? 0 : INT16_MAX - infinity_of(dtype));
@@ -130,24 +145,26 @@ INLINE void largest_of_step(enum roped_dtype dtype, int64_t group,
     __m512i found[2], word[8];
     for (int i = 0; i < 2; i++) {
         for (int j = 0; j < 8; j++) {
-            word[j] = _mm512_setzero_si512();
-            for (int64_t k = 0; k < width; k += BLOCK) {
-                const int64_t at = (8 * i + j) * width + k;
-                const raw16 z = n == LARGEST_STEP * width ? load16(x + at)
-                                                          : words_of(x, at, n);
-                word[j] = _mm512_max_epi16(
-                    word[j], _mm512_add_epi16(z & magnitude, beyond));
-            }
+            const int64_t at = (8 * i + j) * width;
+            word[j] = largest_of_words(x + at, width, n - at, beyond);
         }
         found[i] = largest_of_lanes(word);
     }
     const __m512i pairs = larger_of_lanes(found[0], found[1]);
-    if (group == NV_GROUP)
-        store_largest(dtype, _mm512_permutexvar_epi16(even_lanes, pairs),
-                      beyond, false, n / NV_GROUP, most);
-    else
-        store_largest(dtype, larger_of_lanes(pairs, pairs), beyond, are_there,
-                      (n + group - 1) / group, most);
+    const __m512i all = larger_of_lanes(pairs, pairs);
+    if (group == NV_GROUP) {
+        store_largest(_mm512_permutexvar_epi16(even_lanes, pairs), beyond,
+                      n / NV_GROUP, most);
+    } else if (group == MX_GROUP) {
+        store_largest(all, beyond, n / MX_GROUP, most);
+    } else {
+        const __m256i half = _mm512_castsi512_si256(
+            _mm512_sub_epi16(_mm512_max_epi16(all, beyond), beyond));
+        store_sixteen(dtype == ROPED_F16
+                          ? _mm512_castps_si512(_mm512_cvtph_ps(half))
+                          : _mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16),
+                      are_there, most);
+    }
 }
 
 INLINE void largest_of_groups(enum roped_dtype dtype, int64_t group,
@@ -161,18 +178,28 @@ INLINE void largest_of_groups(enum roped_dtype dtype, int64_t group,
         largest_of_step(dtype, group, counts_nan, are_there, x, n, most);
 }
 
-/* Of sixteen groups of floats, of whole vectors, which share their last steps:
- * the bits of numbers, where they are more than those that are there. */
-INLINE void largest_of_sixteen(const float *x, int64_t group, bool are_there,
-                               int32_t *most)
+/* The lanes of a group, or of the first n of its values. */
+INLINE vfloat largest_of_floats(const float *x, int64_t group, int64_t n)
+{
+    vfloat most = splat(0);
+    if (n >= group)
+#pragma GCC unroll 8
+        for (int64_t i = 0; i < group; i += LANES)
+            most = at_least(most, _mm512_abs_ps(_mm512_loadu_ps(x + i)));
+    for (int64_t i = 0; n < group && i < n; i += LANES)
+        most = at_least(most, _mm512_abs_ps(_mm512_maskz_loadu_ps(
+                                  first_floats(n - i), x + i)));
+    return most;
+}
+
+/* Of n floats, at most sixteen groups of whole vectors, which share their last
+ * steps: the bits of numbers. */
+INLINE void largest_of_sixteen(const float *x, int64_t group, int64_t n,
+                               bool are_there, int32_t *most)
 {
     vfloat a[NV_GROUP];
-    for (int64_t i = 0; i < NV_GROUP; i++, x += group) {
-        a[i] = splat(0);
-#pragma GCC unroll 8
-        for (int64_t j = 0; j < group; j += LANES)
-            a[i] = at_least(a[i], _mm512_abs_ps(_mm512_loadu_ps(x + j)));
-    }
+    for (int64_t i = 0; i < NV_GROUP; i++)
+        a[i] = largest_of_floats(x + i * group, group, n - i * group);
     for (int i = 0; i < 8; i++)
         a[i] = _mm512_max_ps(_mm512_unpacklo_ps(a[2 * i], a[2 * i + 1]),
                              _mm512_unpackhi_ps(a[2 * i], a[2 * i + 1]));
@@ -182,15 +209,12 @@ INLINE void largest_of_sixteen(const float *x, int64_t group, bool are_there,
         a[i] = _mm512_max_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(y, z)),
                              _mm512_castpd_ps(_mm512_unpackhi_pd(y, z)));
     }
-    for (int n = 2; n > 0; n /= 2) /* lanes of 4 groups */
-        for (int i = 0; i < n; i++)
+    for (int k = 2; k > 0; k /= 2) /* lanes of 4 groups */
+        for (int i = 0; i < k; i++)
             a[i] = _mm512_max_ps(
                 _mm512_shuffle_f32x4(a[2 * i], a[2 * i + 1], 0x88),
                 _mm512_shuffle_f32x4(a[2 * i], a[2 * i + 1], 0xDD));
-    __m512i bits = _mm512_castps_si512(a[0]);
-    if (are_there)
-        bits = _mm512_max_epi32(bits, _mm512_loadu_si512(most));
-    _mm512_storeu_si512(most, bits);
+    store_sixteen(_mm512_castps_si512(a[0]), are_there, most);
 }
 
 /* ------------------------------------------------------- powers of two: MX */

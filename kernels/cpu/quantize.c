@@ -164,22 +164,32 @@ static void largest_of_part(const struct quantize_loop *loop,
                                      part->n_rows, part->n, part->tile, most);
 }
 
+/* Do rows lie one behind the other? */
+static bool are_packed(const struct quantize_loop *loop)
+{
+    const int64_t width = loop->plan->tiles.width;
+    const int64_t bytes = code_bytes(loop->codes.element, width);
+    const struct roped_tensor *x = loop->source->x;
+    return (!x || cpu_stride(x, width) == width) &&
+           cpu_stride(loop->y, bytes) == bytes;
+}
+
 /* Tiles whose values have steps each, or together. */
 static void quantize_by_steps(const struct quantize_loop *loop, int64_t strip,
                               struct part part, struct cpu_fp8_steps *steps)
 {
     const struct roped_tensor *y = loop->y;
-    const int64_t stride = cpu_stride(y, loop->plan->tiles.width);
-    int64_t tile = 0;
+    const int64_t width = loop->plan->tiles.width;
+    const int64_t stride = cpu_stride(y, width);
     while (next_part(loop, &part)) {
-        const int64_t n = cpu_ceil_div(part.n, part.tile);
         int32_t most[MOST_BLOCKS];
         float divisor[MOST_BLOCKS];
         divisor[0] = loop->divisor;
         if (!loop->has_divisor) {
             largest_of_part(loop, &part, most);
-            store_scales(loop, most, n, strip, tile, divisor);
-            tile += n;
+            store_scales(loop, most, cpu_ceil_div(part.n, part.tile),
+                         strip + part.first / width,
+                         part.first % width / part.tile, divisor);
         }
         for (int64_t row = part.row; row < part.row + part.n_rows; row++)
             loop->rows->quantize->encode_fp8(
@@ -195,25 +205,32 @@ static int64_t limit_of(const struct code_tiles *tiles, int64_t n_rows)
     return n_rows > 1 ? MOST_BLOCKS * tiles->tile_width : CPU_BLOCK;
 }
 
-/* Rows that have one divisor each, or all together, are one part. */
+/* Rows that have one divisor each, or all together, are one part, and narrow
+ * ones one with those behind them. */
 static void quantize_strips_by_steps(const struct quantize_loop *loop,
                                      int64_t begin, int64_t end)
 {
     const struct code_tiles *tiles = &loop->plan->tiles;
-    const bool is_whole = loop->has_divisor || tiles->n_tiles == 1;
+    const bool is_one = tiles->tile_rows == 1 && are_packed(loop);
+    const int64_t n_beside = is_one ? end - begin : 1;
+    const int64_t fit = is_one ? CPU_BLOCK / tiles->width : 1;
     struct cpu_fp8_steps steps[MOST_BLOCKS];
     for (int i = 0; i < MOST_BLOCKS; i++)
         steps[i].divisor = 0;
-    for (int64_t strip = begin; strip < end; strip++) {
+    for (int64_t strip = begin; strip < end; strip += n_beside) {
         const int64_t row = strip * tiles->tile_rows;
-        const int64_t n_rows =
-            cpu_smaller(tiles->n_rows - row, tiles->tile_rows);
-        const struct part part = {
+        struct part part = {
             .row = row,
-            .n_rows = n_rows,
-            .n_beside = 1,
-            .limit = is_whole ? tiles->width : limit_of(tiles, n_rows),
-            .tile = is_whole ? tiles->width : tiles->tile_width};
+            .n_rows = cpu_smaller(tiles->n_rows - row, tiles->tile_rows),
+            .n_beside = n_beside,
+            .tile = tiles->tile_width};
+        part.limit = limit_of(tiles, part.n_rows);
+        if (loop->has_divisor)
+            part.limit = part.tile = tiles->width * n_beside;
+        else if (tiles->n_tiles == 1) {
+            part.tile = tiles->width;
+            part.limit = tiles->width * (fit > 1 ? fit : 1);
+        }
         quantize_by_steps(loop, strip, part, steps);
     }
 }
@@ -310,12 +327,8 @@ static void quantize_groups(const struct quantize_loop *loop, int64_t row,
 static void quantize_rows_of_groups(const struct quantize_loop *loop,
                                     int64_t begin, int64_t end)
 {
-    const int64_t width = loop->plan->tiles.width;
-    const int64_t bytes = code_bytes(loop->codes.element, width);
-    const struct roped_tensor *x = loop->source->x;
-    const bool is_one = (!x || cpu_stride(x, width) == width) &&
-                        cpu_stride(loop->y, bytes) == bytes;
-    const int64_t n_rows = is_one ? end - begin : 1, n = width * n_rows;
+    const int64_t n_rows = are_packed(loop) ? end - begin : 1;
+    const int64_t n = loop->plan->tiles.width * n_rows;
     struct cpu_nibble_words table;
     memset(table.is_known, 0, sizeof table.is_known);
     for (int64_t row = begin; row < end; row += n_rows)
@@ -403,18 +416,18 @@ static int64_t rows_beside(const struct quantize_loop *loop)
 /* Steps take as long as some dozens of codes. */
 static bool has_steps(const struct quantize_loop *loop)
 {
-    enum { NARROWEST = 1024 };
+    enum { NARROWEST = 64, WIDE = 1024 };
     const struct quantize_plan *plan = loop->plan;
     const struct code_tiles *tiles = &plan->tiles;
     const bool is_fp8 =
         loop->codes.element == CODE_E4M3 || loop->codes.element == CODE_E5M2;
-    const bool is_wide =
-        plan->dynamic
-            ? plan->is_tensor || tiles->n_tiles == 1 || tiles->tile_width >= 128
-            : loop->divisor >= 0x1p-60f;
+    const bool is_wide = plan->dynamic
+                             ? plan->is_tensor || tiles->n_tiles == 1 ||
+                                   tiles->tile_width >= NARROWEST
+                             : loop->divisor >= 0x1p-60f;
     return loop->source->x && loop->rows->quantize->encode_fp8 && is_fp8 &&
            plan->rule.scale == CODE_SCALE_F32 && is_wide &&
-           tiles->width >= NARROWEST;
+           (tiles->width >= WIDE || tiles->width % NARROWEST == 0);
 }
 
 /* Words of a scale take as long as a dozen of its groups. */
@@ -440,9 +453,9 @@ static int64_t bytes_ahead(const struct quantize_loop *loop)
     if (!x || loop->has_divisor || loop->plan->is_tensor ||
         tiles->tile_rows > 1)
         return 0;
-    const int64_t n = tiles->n_tiles == 1
-                          ? cpu_stride(x, tiles->width)
-                          : cpu_smaller(tiles->width, CPU_BLOCK);
+    const int64_t width = cpu_stride(x, tiles->width);
+    const int64_t n =
+        tiles->n_tiles == 1 && width > CPU_BLOCK ? width : CPU_BLOCK;
     return cpu_smaller(2 * n * (int64_t)roped_dtype_bytes(x->dtype), MOST);
 }
 

@@ -83,10 +83,9 @@ INLINE void largest_of_tiles(bool all, const float *x, int64_t n, int64_t tile,
 INLINE void largest_of_narrow(const float *x, int64_t n, int32_t *most)
 {
 #if defined(HAS_BYTE_TABLES)
-    for (; n >= NV_GROUP * LANES; n -= NV_GROUP * LANES, most += NV_GROUP) {
-        largest_of_sixteen(x, NV_GROUP, true, most);
-        x += NV_GROUP * LANES;
-    }
+    enum { SIXTEEN = NV_GROUP * LANES };
+    for (; n >= SIXTEEN; n -= SIXTEEN, x += SIXTEEN, most += LANES)
+        largest_of_sixteen(x, NV_GROUP, SIXTEEN, true, most);
 #endif
     largest_of_tiles(false, x, n, 16, most);
 }
@@ -128,23 +127,32 @@ INLINE int32_t largest_bits(enum roped_dtype dtype, const void *x, int64_t n)
                : (int32_t)roped_float_bits(roped_f16_to_float((uint16_t)word));
 }
 
-/* A row. Groups of 128 share steps; those at its end do not. */
+INLINE void largest_of_tiles_of(enum roped_dtype dtype, const void *x,
+                                int64_t n, int64_t tile, bool are_there,
+                                int32_t *most)
+{
+    if (dtype != ROPED_F32) {
+        largest_of_groups(dtype, tile, false, are_there, x, n, most);
+        return;
+    }
+    for (; n > 0; n -= LANES * tile, x = at(dtype, x, LANES * tile)) {
+        largest_of_sixteen(x, tile, n < LANES * tile ? n : LANES * tile,
+                           are_there, most);
+        most += LANES;
+    }
+}
+
+/* Of a row. Tiles of 128 are a constant. */
 INLINE void largest_of_row(enum roped_dtype dtype, const void *x, int64_t n,
                            int64_t tile, bool are_there, int32_t *most)
 {
-    int64_t i = 0, j = 0;
-    if (tile == WIDE_GROUP && dtype != ROPED_F32) {
-        largest_of_groups(dtype, WIDE_GROUP, false, are_there, x, n, most);
-        return;
-    }
-    for (; tile == WIDE_GROUP && i + LANES * tile <= n; i += LANES * tile) {
-        largest_of_sixteen(at(dtype, x, i), WIDE_GROUP, are_there, most + j);
-        j += LANES;
-    }
-    for (; i < n; i += tile, j++) {
-        const int32_t bits =
-            largest_bits(dtype, at(dtype, x, i), n - i < tile ? n - i : tile);
-        most[j] = are_there && most[j] > bits ? most[j] : bits;
+    if (tile < n && tile == WIDE_GROUP) {
+        largest_of_tiles_of(dtype, x, n, WIDE_GROUP, are_there, most);
+    } else if (tile < n) {
+        largest_of_tiles_of(dtype, x, n, tile, are_there, most);
+    } else {
+        const int32_t bits = largest_bits(dtype, x, n);
+        *most = are_there && *most > bits ? *most : bits;
     }
 }
 
@@ -396,20 +404,28 @@ static void encode_fp8(const struct cpu_codes *how, enum roped_dtype dtype,
 
 /* ------------------------------------------------------------------ groups */
 
-/* The loops of a choice are two, of which each is one of vectors. */
-static void numbers(const struct code_rule *rule, const int32_t *largest,
-                    int64_t n, float *scale)
+INLINE float number_of(const struct code_rule *rule, int32_t largest)
 {
     const struct cpu_fp8_scale how = {rule->scale_ub, rule->largest,
                                       rule->least_scale};
-    for (int64_t i = 0; i < n; i++) {
-        const float number =
-            cpu_fp8_scale_of(&how, roped_bits_float((uint32_t)largest[i]));
-        scale[i] = number == 0 ? 1 : number;
-    }
-    for (int64_t i = 0; rule->power_of_two && i < n; i++)
-        scale[i] = roped_bits_float((roped_float_bits(scale[i]) + 0x7FFFFFu) &
-                                    0x7F800000u);
+    const float scale =
+        cpu_fp8_scale_of(&how, roped_bits_float((uint32_t)largest));
+    const uint32_t bits = roped_float_bits(scale == 0 ? 1 : scale);
+    return roped_bits_float(
+        rule->power_of_two ? (bits + 0x7FFFFFu) & 0x7F800000u : bits);
+}
+
+/* Several are whole vectors: what is loaded of parts waits until they are
+ * written, behind all that was streamed before. */
+static void numbers(const struct code_rule *rule, const int32_t *largest,
+                    int64_t n, float *scale)
+{
+    const struct code_rule own = *rule;
+    if (n == 1)
+        *scale = number_of(&own, *largest);
+    for (int64_t i = 0; n > 1 && i < n; i += LANES)
+        for (int64_t j = i; j < i + LANES; j++)
+            scale[j] = number_of(&own, largest[j]);
 }
 
 static void powers(const struct code_rule *rule, const int32_t *largest,

@@ -56,8 +56,9 @@ struct cpu_quantize_rows {
     void (*encode)(const struct cpu_codes *how, void *to, const float *x,
                    int64_t n, int64_t tile, const float *divisor);
     /* The bits of the largest magnitudes of tiles of rows, of what is not NaN,
-     * from F32, F16 or BF16. NULL where an instruction set cannot look up
-     * bytes, as the next one. */
+     * from F32, F16 or BF16; several tiles are of whole CPU_LANES, and most has
+     * room for whole sixteens of them. NULL where an instruction set cannot
+     * look up bytes, as the next one. */
     void (*largest_of)(enum roped_dtype dtype, const void *x, int64_t stride,
                        int64_t n_rows, int64_t n, int64_t tile, int32_t *most);
     /* As encode, FP8 of any number of values of the same types, by steps for
@@ -66,7 +67,8 @@ struct cpu_quantize_rows {
     void (*encode_fp8)(const struct cpu_codes *how, enum roped_dtype dtype,
                        void *to, const void *x, int64_t n, int64_t tile,
                        const float *divisor, struct cpu_fp8_steps *steps);
-    /* Scales of F32, by the bits of the largest magnitudes. */
+    /* Scales of F32, by the bits of the largest magnitudes; of several there is
+     * room for whole sixteens. */
     void (*numbers)(const struct code_rule *rule, const int32_t *largest,
                     int64_t n, float *scale);
     /* Scales of E8M0, by the same, and by what is divided. */
