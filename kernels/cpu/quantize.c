@@ -444,19 +444,21 @@ static bool has_groups(const struct quantize_loop *loop)
 
 /* The codes of a part are made of what its largest values have brought into the
  * cache, so what comes then can be read meanwhile: of the part behind the next
- * one, as that is on its way. */
+ * one, as that is on its way, or of the next strip, where there is room. */
 static int64_t bytes_ahead(const struct quantize_loop *loop)
 {
     enum { MOST = 256 << 10 };
     const struct code_tiles *tiles = &loop->plan->tiles;
     const struct roped_tensor *x = loop->source->x;
-    if (!x || loop->has_divisor || loop->plan->is_tensor ||
-        tiles->tile_rows > 1)
+    if (!x || loop->has_divisor || loop->plan->is_tensor)
         return 0;
-    const int64_t width = cpu_stride(x, tiles->width);
-    const int64_t n =
-        tiles->n_tiles == 1 && width > CPU_BLOCK ? width : CPU_BLOCK;
-    return cpu_smaller(2 * n * (int64_t)roped_dtype_bytes(x->dtype), MOST);
+    const int64_t bytes = (int64_t)roped_dtype_bytes(x->dtype);
+    const int64_t row = bytes * cpu_stride(x, tiles->width);
+    if (tiles->tile_rows > 1)
+        return tiles->tile_rows * row <= 3 * MOST / 2 ? tiles->tile_rows * row : 0;
+    const int64_t block = bytes * CPU_BLOCK;
+    return cpu_smaller(2 * (tiles->n_tiles == 1 && row > block ? row : block),
+                       MOST);
 }
 
 static struct quantize_loop loop_of(const struct cpu_rows *rows,
