@@ -419,15 +419,14 @@ static bool has_steps(const struct quantize_loop *loop)
     enum { NARROWEST = 64, WIDE = 1024 };
     const struct quantize_plan *plan = loop->plan;
     const struct code_tiles *tiles = &plan->tiles;
-    const bool is_fp8 =
-        loop->codes.element == CODE_E4M3 || loop->codes.element == CODE_E5M2;
+    const enum code_element element = loop->codes.element;
     const bool is_wide = plan->dynamic
                              ? plan->is_tensor || tiles->n_tiles == 1 ||
                                    tiles->tile_width >= NARROWEST
                              : loop->divisor >= 0x1p-60f;
-    return loop->source->x && loop->rows->quantize->encode_fp8 && is_fp8 &&
-           plan->rule.scale == CODE_SCALE_F32 && is_wide &&
-           (tiles->width >= WIDE || tiles->width % NARROWEST == 0);
+    return loop->source->x && loop->rows->quantize->encode_fp8 &&
+           element != CODE_E2M1 && plan->rule.scale == CODE_SCALE_F32 &&
+           is_wide && (tiles->width >= WIDE || tiles->width % NARROWEST == 0);
 }
 
 /* Words of a scale take as long as a dozen of its groups. */
@@ -455,7 +454,8 @@ static int64_t bytes_ahead(const struct quantize_loop *loop)
     const int64_t bytes = (int64_t)roped_dtype_bytes(x->dtype);
     const int64_t row = bytes * cpu_stride(x, tiles->width);
     if (tiles->tile_rows > 1)
-        return tiles->tile_rows * row <= 3 * MOST / 2 ? tiles->tile_rows * row : 0;
+        return tiles->tile_rows * row <= 3 * MOST / 2 ? tiles->tile_rows * row
+                                                      : 0;
     const int64_t block = bytes * CPU_BLOCK;
     return cpu_smaller(2 * (tiles->n_tiles == 1 && row > block ? row : block),
                        MOST);

@@ -370,6 +370,28 @@ INLINE void encode_tiles(int m, enum roped_dtype dtype, bool is_streamed,
                    at(dtype, of->x, i), n - i < tile ? n - i : tile, of->ahead);
 }
 
+/* int8 are divided. */
+INLINE void divide_tiles(enum roped_dtype dtype, float least, bool is_streamed,
+                         const struct stepping *of)
+{
+    for (int64_t first = 0, j = 0; first < of->n; first += of->tile, j++) {
+        const int64_t left = of->n - first;
+        const int64_t end = left < of->tile ? of->n : first + of->tile;
+        const vfloat by = splat(of->divisor[j]);
+        for (int64_t i = first; i < end; i += BLOCK) {
+            const int64_t n = end - i < BLOCK ? end - i : BLOCK;
+            const void *from = at(dtype, of->x, i);
+            if (of->ahead)
+                prefetch_elements(dtype, at(ROPED_U8, from, of->ahead), BLOCK);
+            const block x = load(dtype, HALVES, from, n);
+            store_raw8(
+                of->to + i,
+                low_bytes(i8_of(x.lo / by, least), i8_of(x.hi / by, least)), n,
+                is_streamed);
+        }
+    }
+}
+
 INLINE void encode_type(int m, enum roped_dtype dtype, bool is_streamed,
                         const struct stepping *of)
 {
@@ -380,7 +402,9 @@ INLINE void encode_type(int m, enum roped_dtype dtype, bool is_streamed,
 }
 
 #define ENCODE(dtype)                                                          \
-    if (how->element == CODE_E4M3)                                             \
+    if (how->element == CODE_I8)                                               \
+        divide_tiles(dtype, how->least, is_streamed, &of);                     \
+    else if (how->element == CODE_E4M3)                                        \
         encode_type(3, dtype, is_streamed, &of);                               \
     else                                                                       \
         encode_type(2, dtype, is_streamed, &of)
