@@ -22,7 +22,7 @@ struct quantize_loop {
     struct cpu_codes codes;
     float divisor; /* of every element, where has_divisor */
     bool has_divisor;
-    bool has_steps;   /* codes by encode_fp8 */
+    bool has_steps;   /* codes by encode_type */
     bool has_groups;  /* by encode_powers and encode_nvfp4 */
     int64_t n_beside; /* rows that are worked on as one: see rows_beside */
     _Atomic int32_t largest; /* of the tensor */
@@ -192,7 +192,7 @@ static void quantize_by_steps(const struct quantize_loop *loop, int64_t strip,
                          part.first % width / part.tile, divisor);
         }
         for (int64_t row = part.row; row < part.row + part.n_rows; row++)
-            loop->rows->quantize->encode_fp8(
+            loop->rows->quantize->encode_type(
                 &loop->codes, loop->source->x->dtype,
                 cpu_at(y->data, row * stride + part.first, 1),
                 element_of(loop, row, part.first), part.n, part.tile, divisor,
@@ -424,7 +424,7 @@ static bool has_steps(const struct quantize_loop *loop)
                              ? plan->is_tensor || tiles->n_tiles == 1 ||
                                    tiles->tile_width >= NARROWEST
                              : loop->divisor >= 0x1p-60f;
-    return loop->source->x && loop->rows->quantize->encode_fp8 &&
+    return loop->source->x && loop->rows->quantize->encode_type &&
            element != CODE_E2M1 && plan->rule.scale == CODE_SCALE_F32 &&
            is_wide && (tiles->width >= WIDE || tiles->width % NARROWEST == 0);
 }

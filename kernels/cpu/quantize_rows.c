@@ -9,7 +9,7 @@
 #include <math.h>
 
 #if defined(HAS_BYTE_TABLES)
-#include "cpu/fp8_steps.h"
+#include "cpu/group_words.h"
 #endif
 
 /* ----------------------------------------------------------------- largest */
@@ -104,71 +104,6 @@ static void largest(const float *x, int64_t n, int64_t tile, bool counts_nan,
         largest_of_tiles(false, x, n, tile, most);
 }
 
-#if defined(HAS_BYTE_TABLES)
-/* With what is beyond Inf added, NaN is negative. */
-INLINE int32_t largest_word(int16_t infinite, const uint16_t *x, int64_t n)
-{
-    const int16_t beyond = (int16_t)(INT16_MAX - infinite);
-    int16_t most = beyond;
-    for (int64_t i = 0; i < n; i++) {
-        const int16_t word = (int16_t)(uint16_t)((x[i] & INT16_MAX) + beyond);
-        most = word > most ? word : most;
-    }
-    return most - beyond;
-}
-
-INLINE int32_t largest_bits(enum roped_dtype dtype, const void *x, int64_t n)
-{
-    if (dtype == ROPED_F32)
-        return largest_lane_of(larger_of(false, x, n, (vint)splat(0)));
-    const int32_t word = largest_word(infinity_of(dtype), x, n);
-    return dtype == ROPED_BF16
-               ? word << 16
-               : (int32_t)roped_float_bits(roped_f16_to_float((uint16_t)word));
-}
-
-INLINE void largest_of_tiles_of(enum roped_dtype dtype, const void *x,
-                                int64_t n, int64_t tile, bool are_there,
-                                int32_t *most)
-{
-    if (dtype != ROPED_F32) {
-        largest_of_groups(dtype, tile, false, are_there, x, n, most);
-        return;
-    }
-    for (; n > 0; n -= LANES * tile, x = at(dtype, x, LANES * tile)) {
-        largest_of_sixteen(x, tile, n < LANES * tile ? n : LANES * tile,
-                           are_there, most);
-        most += LANES;
-    }
-}
-
-/* Of a row. Tiles of 128 are a constant. */
-INLINE void largest_of_row(enum roped_dtype dtype, const void *x, int64_t n,
-                           int64_t tile, bool are_there, int32_t *most)
-{
-    if (tile < n && tile == WIDE_GROUP) {
-        largest_of_tiles_of(dtype, x, n, WIDE_GROUP, are_there, most);
-    } else if (tile < n) {
-        largest_of_tiles_of(dtype, x, n, tile, are_there, most);
-    } else {
-        const int32_t bits = largest_bits(dtype, x, n);
-        *most = are_there && *most > bits ? *most : bits;
-    }
-}
-
-static void largest_of(enum roped_dtype dtype, const void *x, int64_t stride,
-                       int64_t n_rows, int64_t n, int64_t tile, int32_t *most)
-{
-    for (int64_t row = 0; row < n_rows; row++, x = at(dtype, x, stride))
-        if (dtype == ROPED_F16)
-            largest_of_row(ROPED_F16, x, n, tile, row > 0, most);
-        else if (dtype == ROPED_BF16)
-            largest_of_row(ROPED_BF16, x, n, tile, row > 0, most);
-        else
-            largest_of_row(ROPED_F32, x, n, tile, row > 0, most);
-}
-#endif
-
 /* ------------------------------------------------------------------- codes */
 
 /* Of so many values each: no tile is smaller, and all are multiples. */
@@ -194,15 +129,6 @@ INLINE bool is_fp8(enum code_element element)
 INLINE enum roped_dtype fp8_of(enum code_element element)
 {
     return element == CODE_E5M2 ? ROPED_F8_E5M2 : ROPED_F8_E4M3;
-}
-
-/* A whole number in the low byte of each lane. */
-INLINE vint i8_of(vfloat x, float least)
-{
-    return (vint)(at_most(splat(127),
-                          at_least(splat(least),
-                                   pick_lanes(is_nan(x), splat(0), x))) +
-                  splat(0x1.8p23f));
 }
 
 /* Codes of n quotients, each correctly rounded. They go from registers to where
@@ -345,86 +271,6 @@ static void encode(const struct cpu_codes *how, void *to, const float *x,
     pack(&of, of.code);
     put(to, of.code, code_bytes(how->element, n), of.is_streamed);
 }
-
-#if defined(HAS_BYTE_TABLES)
-/* Some values, whose tiles have steps of their own. */
-struct stepping {
-    const void *x;
-    uint8_t *to;
-    int64_t n, tile, ahead;
-    const float *divisor;
-    struct cpu_fp8_steps *steps;
-};
-
-INLINE void encode_tiles(int m, enum roped_dtype dtype, bool is_streamed,
-                         const struct stepping *of)
-{
-    const int64_t n = of->n, tile = of->tile;
-    struct cpu_fp8_steps *steps = of->steps;
-    for (int64_t i = 0, j = 0; i < n; i += tile, j++)
-        if (steps[j].divisor != of->divisor[j])
-            find_steps(m, cut_of(m, dtype, of->divisor[j]), of->divisor[j],
-                       &steps[j]);
-    for (int64_t i = 0; i < n; i += tile, steps++)
-        encode_row(m, dtype, is_streamed, steps, of->to + i,
-                   at(dtype, of->x, i), n - i < tile ? n - i : tile, of->ahead);
-}
-
-/* int8 are divided. */
-INLINE void divide_tiles(enum roped_dtype dtype, float least, bool is_streamed,
-                         const struct stepping *of)
-{
-    for (int64_t first = 0, j = 0; first < of->n; first += of->tile, j++) {
-        const int64_t left = of->n - first;
-        const int64_t end = left < of->tile ? of->n : first + of->tile;
-        const vfloat by = splat(of->divisor[j]);
-        for (int64_t i = first; i < end; i += BLOCK) {
-            const int64_t n = end - i < BLOCK ? end - i : BLOCK;
-            const void *from = at(dtype, of->x, i);
-            if (of->ahead)
-                prefetch_elements(dtype, at(ROPED_U8, from, of->ahead), BLOCK);
-            const block x = load(dtype, HALVES, from, n);
-            store_raw8(
-                of->to + i,
-                low_bytes(i8_of(x.lo / by, least), i8_of(x.hi / by, least)), n,
-                is_streamed);
-        }
-    }
-}
-
-INLINE void encode_type(int m, enum roped_dtype dtype, bool is_streamed,
-                        const struct stepping *of)
-{
-    if (is_streamed)
-        encode_tiles(m, dtype, true, of);
-    else
-        encode_tiles(m, dtype, false, of);
-}
-
-#define ENCODE(dtype)                                                          \
-    if (how->element == CODE_I8)                                               \
-        divide_tiles(dtype, how->least, is_streamed, &of);                     \
-    else if (how->element == CODE_E4M3)                                        \
-        encode_type(3, dtype, is_streamed, &of);                               \
-    else                                                                       \
-        encode_type(2, dtype, is_streamed, &of)
-
-static void encode_fp8(const struct cpu_codes *how, enum roped_dtype dtype,
-                       void *to, const void *x, int64_t n, int64_t tile,
-                       const float *divisor, struct cpu_fp8_steps *steps)
-{
-    const struct stepping of = {x, to, n, tile, how->ahead, divisor, steps};
-    const bool is_streamed = how->is_streamed && is_aligned(ROPED_U8, to, 0) &&
-                             (tile >= n || tile % STREAM_ALIGNMENT == 0);
-    if (dtype == ROPED_BF16) {
-        ENCODE(ROPED_BF16);
-    } else if (dtype == ROPED_F16) {
-        ENCODE(ROPED_F16);
-    } else {
-        ENCODE(ROPED_F32);
-    }
-}
-#endif
 
 /* ------------------------------------------------------------------ groups */
 
@@ -785,8 +631,8 @@ const struct cpu_quantize_rows ISA(cpu_quantize_rows) = {
     .largest = largest,
     .encode = encode,
 #if defined(HAS_BYTE_TABLES)
-    .largest_of = largest_of,
-    .encode_fp8 = encode_fp8,
+    .largest_of = ISA(cpu_largest_of),
+    .encode_type = ISA(cpu_encode_type),
     .odd_words = odd_words,
     .largest_groups = largest_groups,
     .encode_powers = encode_powers,

@@ -61,12 +61,12 @@ struct cpu_quantize_rows {
      * look up bytes, as the next one. */
     void (*largest_of)(enum roped_dtype dtype, const void *x, int64_t stride,
                        int64_t n_rows, int64_t n, int64_t tile, int32_t *most);
-    /* As encode, FP8 of any number of values of the same types, by steps for
-     * each tile that are found where they are of another divisor. That is at
-     * least 2^-60 and finite. */
-    void (*encode_fp8)(const struct cpu_codes *how, enum roped_dtype dtype,
-                       void *to, const void *x, int64_t n, int64_t tile,
-                       const float *divisor, struct cpu_fp8_steps *steps);
+    /* As encode, int8 and FP8 of any number of values of these types, FP8 by
+     * steps for each tile that are found where they are of another divisor.
+     * That is at least 2^-60 and finite. */
+    void (*encode_type)(const struct cpu_codes *how, enum roped_dtype dtype,
+                        void *to, const void *x, int64_t n, int64_t tile,
+                        const float *divisor, struct cpu_fp8_steps *steps);
     /* Scales of F32, by the bits of the largest magnitudes; of several there is
      * room for whole sixteens. */
     void (*numbers)(const struct code_rule *rule, const int32_t *largest,
@@ -77,7 +77,7 @@ struct cpu_quantize_rows {
 
     /*
      * Groups of 32 and 16 bfloat16, at most CPU_BLOCK of them. NULL as
-     * encode_fp8, all of these.
+     * encode_type, all of these.
      *
      * Words in the place of F16 or F32, of groups of 32: most becomes other
      * bits, but of the same power, and codes are the same where the power is

@@ -51,6 +51,16 @@ void ISA(cpu_normalize_groups)(const struct cpu_norm *norm,
                                const struct cpu_fp8_scale *scale,
                                const struct cpu_scales *scales);
 
+/* quantize_typed_rows.c, where there are tables of bytes. */
+struct cpu_codes;
+struct cpu_fp8_steps;
+void ISA(cpu_largest_of)(enum roped_dtype dtype, const void *x, int64_t stride,
+                         int64_t n_rows, int64_t n, int64_t tile,
+                         int32_t *most);
+void ISA(cpu_encode_type)(const struct cpu_codes *how, enum roped_dtype dtype,
+                          void *to, const void *x, int64_t n, int64_t tile,
+                          const float *divisor, struct cpu_fp8_steps *steps);
+
 /*
  * Every pair of types that a row may go from and to. The loop over a row is an
  * INLINE function whose types are constants; INSTANCES makes one function of
@@ -159,6 +169,15 @@ INLINE block round_to(enum roped_dtype dtype, block x)
     if (dtype == ROPED_BF16)
         return widen_bf16(result_bf16(x));
     return x;
+}
+
+/* A whole number in the low byte of each lane. */
+INLINE vint i8_of(vfloat x, float least)
+{
+    return (vint)(at_most(splat(127),
+                          at_least(splat(least),
+                                   pick_lanes(is_nan(x), splat(0), x))) +
+                  splat(0x1.8p23f));
 }
 
 /* Into the second-level cache; any address will do. */

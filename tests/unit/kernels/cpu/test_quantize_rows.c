@@ -57,8 +57,8 @@ static void check_codes(enum code_element element, enum roped_dtype dtype,
     struct cpu_fp8_steps steps = {.divisor = 0};
     for (int i = 0; i < 64; i++)
         code[n + i] = 0x55;
-    rows->quantize->encode_fp8(&how, dtype, code, values_of(dtype), n, n,
-                               &divisor, &steps);
+    rows->quantize->encode_type(&how, dtype, code, values_of(dtype), n, n,
+                                &divisor, &steps);
     rows->fence();
     for (int64_t i = 0; i < n; i++) {
         const float x = value_of(dtype, i);
@@ -115,7 +115,7 @@ static void fill_numbers(enum code_element element, float divisor)
 
 TEST(codes_by_steps_are_those_of_quotients)
 {
-    if (!rows->quantize->encode_fp8)
+    if (!rows->quantize->encode_type)
         return;
     for (int i = 0; i < N_WORDS; i++)
         word[i] = (uint16_t)i;
@@ -132,7 +132,7 @@ TEST(codes_by_steps_are_those_of_quotients)
 TEST(codes_by_steps_are_of_any_number_of_values)
 {
     const enum roped_dtype dtypes[] = {ROPED_BF16, ROPED_F16, ROPED_F32};
-    if (!rows->quantize->encode_fp8)
+    if (!rows->quantize->encode_type)
         return;
     for (int i = 0; i < N_WORDS; i++)
         word[i] = (uint16_t)(random_word() >> 16);
@@ -147,14 +147,14 @@ TEST(tiles_have_steps_of_their_own)
     const struct cpu_codes how = {.element = CODE_E4M3};
     struct cpu_fp8_steps steps[N_TILES] = {0};
     float divisor[N_TILES];
-    if (!rows->quantize->encode_fp8)
+    if (!rows->quantize->encode_type)
         return;
     for (int i = 0; i < N; i++)
         word[i] = (uint16_t)(random_word() >> 16);
     for (int i = 0; i < N_TILES; i++)
         divisor[i] = divisor_of(i);
-    rows->quantize->encode_fp8(&how, ROPED_F16, code, word, N, TILE, divisor,
-                               steps);
+    rows->quantize->encode_type(&how, ROPED_F16, code, word, N, TILE, divisor,
+                                steps);
     for (int i = 0; i < N; i++)
         CHECK_INT(code[i], code_of(CODE_E4M3, value_of(ROPED_F16, i),
                                    divisor[i / TILE]));

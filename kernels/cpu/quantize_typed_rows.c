@@ -1,0 +1,170 @@
+/*
+ * quantize_typed_rows.c - largest values and codes of what tensors have,
+ * without floats between; built once per instruction set, and empty where that
+ * has no tables of bytes.
+ */
+#include "cpu/quantize_rows.h"
+#include "cpu/rows_isa.h"
+
+#if defined(HAS_BYTE_TABLES)
+#include "cpu/fp8_steps.h"
+
+/* ----------------------------------------------------------------- largest */
+
+/* With what is beyond Inf added, NaN is negative. */
+INLINE int32_t largest_word(int16_t infinite, const uint16_t *x, int64_t n)
+{
+    const int16_t beyond = (int16_t)(INT16_MAX - infinite);
+    int16_t most = beyond;
+    for (int64_t i = 0; i < n; i++) {
+        const int16_t word = (int16_t)(uint16_t)((x[i] & INT16_MAX) + beyond);
+        most = word > most ? word : most;
+    }
+    return most - beyond;
+}
+
+INLINE int32_t largest_float(const float *x, int64_t n)
+{
+    enum { STEP = 4 * LANES };
+    vfloat most[4] = {splat(0), splat(0), splat(0), splat(0)};
+    int64_t i = 0;
+    for (; i + STEP <= n; i += STEP)
+        for (int j = 0; j < 4; j++)
+            most[j] = at_least(
+                most[j], _mm512_abs_ps(_mm512_loadu_ps(x + i + j * LANES)));
+    most[0] = at_least(most[0], largest_of_floats(x + i, STEP, n - i));
+    return (int32_t)roped_float_bits(largest_lane(
+        at_least(at_least(most[0], most[1]), at_least(most[2], most[3]))));
+}
+
+INLINE int32_t largest_bits(enum roped_dtype dtype, const void *x, int64_t n)
+{
+    if (dtype == ROPED_F32)
+        return largest_float(x, n);
+    const int32_t word = largest_word(infinity_of(dtype), x, n);
+    return dtype == ROPED_BF16
+               ? word << 16
+               : (int32_t)roped_float_bits(roped_f16_to_float((uint16_t)word));
+}
+
+INLINE void largest_of_tiles_of(enum roped_dtype dtype, const void *x,
+                                int64_t n, int64_t tile, bool are_there,
+                                int32_t *most)
+{
+    if (dtype != ROPED_F32) {
+        largest_of_groups(dtype, tile, false, are_there, x, n, most);
+        return;
+    }
+    for (; n > 0; n -= LANES * tile, x = at(dtype, x, LANES * tile)) {
+        largest_of_sixteen(x, tile, n < LANES * tile ? n : LANES * tile,
+                           are_there, most);
+        most += LANES;
+    }
+}
+
+/* Of a row. Tiles of 128 are a constant. */
+INLINE void largest_of_row(enum roped_dtype dtype, const void *x, int64_t n,
+                           int64_t tile, bool are_there, int32_t *most)
+{
+    if (tile < n && tile == WIDE_GROUP) {
+        largest_of_tiles_of(dtype, x, n, WIDE_GROUP, are_there, most);
+    } else if (tile < n) {
+        largest_of_tiles_of(dtype, x, n, tile, are_there, most);
+    } else {
+        const int32_t bits = largest_bits(dtype, x, n);
+        *most = are_there && *most > bits ? *most : bits;
+    }
+}
+
+void ISA(cpu_largest_of)(enum roped_dtype dtype, const void *x, int64_t stride,
+                         int64_t n_rows, int64_t n, int64_t tile, int32_t *most)
+{
+    for (int64_t row = 0; row < n_rows; row++, x = at(dtype, x, stride))
+        if (dtype == ROPED_F16)
+            largest_of_row(ROPED_F16, x, n, tile, row > 0, most);
+        else if (dtype == ROPED_BF16)
+            largest_of_row(ROPED_BF16, x, n, tile, row > 0, most);
+        else
+            largest_of_row(ROPED_F32, x, n, tile, row > 0, most);
+}
+
+/* ------------------------------------------------------------------- codes */
+
+/* Some values, whose tiles have steps of their own. */
+struct stepping {
+    const void *x;
+    uint8_t *to;
+    int64_t n, tile, ahead;
+    const float *divisor;
+    struct cpu_fp8_steps *steps;
+};
+
+INLINE void encode_tiles(int m, enum roped_dtype dtype, bool is_streamed,
+                         const struct stepping *of)
+{
+    const int64_t n = of->n, tile = of->tile;
+    struct cpu_fp8_steps *steps = of->steps;
+    for (int64_t i = 0, j = 0; i < n; i += tile, j++)
+        if (steps[j].divisor != of->divisor[j])
+            find_steps(m, cut_of(m, dtype, of->divisor[j]), of->divisor[j],
+                       &steps[j]);
+    for (int64_t i = 0; i < n; i += tile, steps++)
+        encode_row(m, dtype, is_streamed, steps, of->to + i,
+                   at(dtype, of->x, i), n - i < tile ? n - i : tile, of->ahead);
+}
+
+/* int8 are divided. */
+INLINE void divide_tiles(enum roped_dtype dtype, float least, bool is_streamed,
+                         const struct stepping *of)
+{
+    for (int64_t first = 0, j = 0; first < of->n; first += of->tile, j++) {
+        const int64_t left = of->n - first;
+        const int64_t end = left < of->tile ? of->n : first + of->tile;
+        const vfloat by = splat(of->divisor[j]);
+        for (int64_t i = first; i < end; i += BLOCK) {
+            const int64_t n = end - i < BLOCK ? end - i : BLOCK;
+            const void *from = at(dtype, of->x, i);
+            if (of->ahead)
+                prefetch_elements(dtype, at(ROPED_U8, from, of->ahead), BLOCK);
+            const block x = load(dtype, HALVES, from, n);
+            store_raw8(
+                of->to + i,
+                low_bytes(i8_of(x.lo / by, least), i8_of(x.hi / by, least)), n,
+                is_streamed);
+        }
+    }
+}
+
+INLINE void encode_element(int m, enum roped_dtype dtype, bool is_streamed,
+                           const struct stepping *of)
+{
+    if (is_streamed)
+        encode_tiles(m, dtype, true, of);
+    else
+        encode_tiles(m, dtype, false, of);
+}
+
+#define ENCODE(dtype)                                                          \
+    if (how->element == CODE_I8)                                               \
+        divide_tiles(dtype, how->least, is_streamed, &of);                     \
+    else if (how->element == CODE_E4M3)                                        \
+        encode_element(3, dtype, is_streamed, &of);                            \
+    else                                                                       \
+        encode_element(2, dtype, is_streamed, &of)
+
+void ISA(cpu_encode_type)(const struct cpu_codes *how, enum roped_dtype dtype,
+                          void *to, const void *x, int64_t n, int64_t tile,
+                          const float *divisor, struct cpu_fp8_steps *steps)
+{
+    const struct stepping of = {x, to, n, tile, how->ahead, divisor, steps};
+    const bool is_streamed = how->is_streamed && is_aligned(ROPED_U8, to, 0) &&
+                             (tile >= n || tile % STREAM_ALIGNMENT == 0);
+    if (dtype == ROPED_BF16) {
+        ENCODE(ROPED_BF16);
+    } else if (dtype == ROPED_F16) {
+        ENCODE(ROPED_F16);
+    } else {
+        ENCODE(ROPED_F32);
+    }
+}
+#endif
