@@ -4,13 +4,15 @@
  *
  *     bench_ops [--backend cpu|cuda] [--filter TEXT] [--json FILE]
  *               [--threads N] [--cpu-time] [--no-check] [--list]
- *               [--sizes] [--sweep [--sample N] [--seed N]] [--rows FILE]
+ *               [--sizes] [--sweep [--random N] [--sample N] [--seed N]]
+ *               [--rows FILE]
  *     bench_ops compare OLD.jsonl NEW.jsonl    see compare.h
  *
  * --list: what the rows are, in FILE, and nothing is measured.
  * --sizes: three operators from 16 KiB to 1 GiB, instead of model shapes.
- * --sweep: the shapes of sweep.h instead, or N of them, by the seed. Beside
- * PyTorch: sweep.py.
+ * --sweep: the shapes of sweep.h instead, or N of them, by the seed; with
+ * --random N random ones alone, a quarter of them gradients of binary
+ * functions. Beside PyTorch: sweep.py.
  * --rows: those of a file (rows_file.h), for shapes of your own.
  * Buffers rotate past the last-level cache for large work. Every output is
  * compared with the CPU backend's in the same run.
@@ -34,7 +36,8 @@ struct options {
     FILE *json;
     int n_threads;
     uint64_t seed;
-    int sample; /* rows of a sweep to measure; 0: all */
+    int random; /* shapes of a sweep; 0: those of models, too */
+    int sample; /* of these to measure; 0: all */
     bool is_checked, is_cpu_time, is_sizes, is_sweep, is_list;
 };
 
@@ -475,19 +478,22 @@ static void print_shares(const struct sweep_run *run)
         printf("  %.3f  %s\n", run->results[i].share, run->results[i].name);
 }
 
-static void sweep(uint64_t seed, sweep_visit_fn *visit, struct sweep_run *run)
+static void sweep(const struct options *options, sweep_visit_fn *visit,
+                  struct sweep_run *run)
 {
-    sweep_models(seed, visit, run);
-    sweep_backward(seed, visit, run);
+    const int of_binary = options->random / 4;
+    sweep_models(options->seed, options->random - of_binary, visit, run);
+    if (of_binary || !options->random)
+        sweep_backward(options->seed, of_binary, visit, run);
 }
 
 static int run_sweep(struct bench *bench, const struct options *options)
 {
     struct sweep_run run = {
         .bench = bench, .options = options, .source = {options->seed}};
-    sweep(options->seed, count_row, &run);
+    sweep(options, count_row, &run);
     run.n_to_take = options->sample ? options->sample : run.n_ahead;
-    sweep(options->seed, run_swept, &run);
+    sweep(options, run_swept, &run);
     if (run.n)
         qsort(run.results, (size_t)run.n, sizeof *run.results, by_share);
     if (!run.options->is_list)
@@ -516,7 +522,8 @@ static void usage(void)
     fprintf(stderr, "usage: bench_ops [--backend cpu|cuda] [--filter TEXT] "
                     "[--json FILE] [--threads N] [--cpu-time] "
                     "[--no-check] [--list] [--sizes] "
-                    "[--sweep [--sample N] [--seed N]] [--rows FILE]\n"
+                    "[--sweep [--random N] [--sample N] [--seed N]] "
+                    "[--rows FILE]\n"
                     "       bench_ops compare OLD.jsonl NEW.jsonl\n");
     exit(2);
 }
@@ -558,6 +565,8 @@ static struct options read_options(int argc, char **argv)
             options.n_threads = (int)strtol(value, NULL, 10);
         else if (strcmp(argv[i - 1], "--seed") == 0)
             options.seed = strtoull(value, NULL, 10);
+        else if (strcmp(argv[i - 1], "--random") == 0)
+            options.random = (int)strtol(value, NULL, 10);
         else if (strcmp(argv[i - 1], "--sample") == 0)
             options.sample = (int)strtol(value, NULL, 10);
         else if (strcmp(argv[i - 1], "--json") == 0)

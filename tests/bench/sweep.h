@@ -16,10 +16,12 @@ const char *sweep_type_name(enum roped_dtype dtype);
 
 /* What has rows, and rotations: shapes of forty models by the number of tokens
  * of a step, a batch and a prompt, then random ones by the seed, in more of the
- * operators' forms. */
-void sweep_models(uint64_t seed, sweep_visit_fn *visit, void *context);
+ * operators' forms; or, if n_random is not 0, so many of these alone. */
+void sweep_models(uint64_t seed, int n_random, sweep_visit_fn *visit,
+                  void *context);
 
-/* Gradients: shapes of models, then random ones by the seed. */
-void sweep_backward(uint64_t seed, sweep_visit_fn *visit, void *context);
+/* Gradients of binary functions: the same. */
+void sweep_backward(uint64_t seed, int n_random, sweep_visit_fn *visit,
+                    void *context);
 
 #endif

@@ -135,15 +135,16 @@ static struct bench_row row_of(const struct pair *pair, enum roped_dtype dtype,
                               .params = params};
 }
 
-void sweep_backward(uint64_t seed, sweep_visit_fn *visit, void *context)
+void sweep_backward(uint64_t seed, int n_random, sweep_visit_fn *visit,
+                    void *context)
 {
     static const enum roped_dtype types[] = {ROPED_F32, ROPED_BF16, ROPED_F16};
     struct bench_row row;
-    for (int i = 0; i < 2 * N_MODELS; i++) {
+    for (int i = 0; i < 2 * N_MODELS && !n_random; i++) {
         row = row_of(&models[i / 2], types[i % 2], "mul");
         visit(context, &row);
     }
-    for (int i = 0; i < N_RANDOM; i++) {
+    for (int i = 0; i < (n_random ? n_random : N_RANDOM); i++) {
         struct random_source source = {seed * 1000003 + 2 * N_MODELS +
                                        (uint64_t)i};
         struct pair pair = random_pair(&source);
@@ -151,7 +152,7 @@ void sweep_backward(uint64_t seed, sweep_visit_fn *visit, void *context)
         row = row_of(&pair, dtype, random_once_in(&source, 5) ? "div" : "mul");
         visit(context, &row);
     }
-    for (int i = 0; i < 2 * N_OTHERS; i++) {
+    for (int i = 0; i < 2 * N_OTHERS && !n_random; i++) {
         row = row_of(&others[i / 2], types[i % 2], "mul");
         visit(context, &row);
     }

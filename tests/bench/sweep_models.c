@@ -242,11 +242,11 @@ static bool has_rows(const struct roped_op *op)
 
 /* 1 to 65,536 rows of 8 to 24,576 columns, at most 2^27 elements; two in three
  * widths are multiples of 8. */
-static void visit_random(const struct sweep *sweep, uint64_t seed)
+static void visit_random(const struct sweep *sweep, uint64_t seed, int n_shapes)
 {
     static const enum roped_dtype types[] = {ROPED_F32, ROPED_BF16, ROPED_F16};
     struct random_source source = {seed * 1000033};
-    for (int i = 0; i < N_RANDOM;) {
+    for (int i = 0; i < n_shapes;) {
         const struct roped_op *op =
             roped_op_at((int)random_int(&source, 0, roped_op_count() - 1));
         int64_t n = random_int(&source, 1, 1LL << random_int(&source, 0, 16));
@@ -268,13 +268,14 @@ static void visit_random(const struct sweep *sweep, uint64_t seed)
     }
 }
 
-void sweep_models(uint64_t seed, sweep_visit_fn *visit, void *context)
+void sweep_models(uint64_t seed, int n_random, sweep_visit_fn *visit,
+                  void *context)
 {
     static const char *const heads[][2] = {
         {"rope", "k positions"},
         {"qk_rmsnorm_rope", "k positions q_weight k_weight"}};
     struct sweep sweep = {visit, context};
-    for (int i = 0; i < roped_op_count(); i++) {
+    for (int i = 0; i < roped_op_count() && !n_random; i++) {
         const struct roped_op *op = roped_op_at(i);
         for (int m = 0; m < N_MODELS && has_rows(op); m++)
             if (is_new_width(m))
@@ -282,8 +283,8 @@ void sweep_models(uint64_t seed, sweep_visit_fn *visit, void *context)
         for (int w = 0; w < N_MORE && has_rows(op); w++)
             sweep_width(&sweep, op, more_widths[w]);
     }
-    for (int m = 0; m < N_MODELS; m++)
+    for (int m = 0; m < N_MODELS && !n_random; m++)
         for (int h = 0; h < 2 && has_new_heads(m); h++)
             sweep_heads(&sweep, heads[h][0], heads[h][1], &models[m]);
-    visit_random(&sweep, seed);
+    visit_random(&sweep, seed, n_random ? n_random : N_RANDOM);
 }

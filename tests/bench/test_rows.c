@@ -20,8 +20,8 @@ TEST(every_row_is_a_call)
     for (int i = 0; i < bench_n_rows; i++)
         resolve(&n, &bench_rows[i]);
     for (uint64_t seed = 1; seed <= 50; seed++) {
-        sweep_models(seed, resolve, &n);
-        sweep_backward(seed, resolve, &n);
+        sweep_models(seed, 0, resolve, &n);
+        sweep_backward(seed, 0, resolve, &n);
     }
     CHECK(n > 50 * 1000);
 }
