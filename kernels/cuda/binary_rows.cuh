@@ -139,10 +139,10 @@ __device__ __forceinline__ void finish_packet(const rows_args &args,
 
 constexpr int kRowsThreads = 256;
 
-// Blocks of so many threads that find room on a multiprocessor at least. Quotients whose packets
-// have two rows take the registers that they need, but for float16's: few rows would wait longer.
+// Blocks of so many threads that find room on a multiprocessor. Quotients whose packets
+// have two rows take the registers that they need (0), but for float16's: few would wait longer.
 template <typename T, int kKind, bool kIsWhole>
-constexpr int kRowsBlocks = kIsWhole || kKind == kBinaryMul || std::is_same_v<T, __half> ? 4 : 1;
+constexpr int kRowsBlocks = kIsWhole || kKind == kBinaryMul || std::is_same_v<T, __half> ? 4 : 0;
 
 template <typename T, int kKind, bool kIsWhole>
 __global__ void __launch_bounds__(kRowsThreads, kRowsBlocks<T, kKind, kIsWhole>)
