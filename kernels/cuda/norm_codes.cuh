@@ -6,8 +6,9 @@
 // type, for two or four vectors of a thread, for a kind of scale and for one row or several in
 // turn, but serves every width, strides, and weights of any type. A row stays in registers until
 // its codes are written. Rows of more than 2,048 vectors, and those that 16 bytes do not divide,
-// wait in shared memory (device/norm_staged.cuh; many that have one scale each,
-// device/packet_row.cuh).
+// wait in shared memory (device/norm_staged.cuh). Of those that have one scale each and that 16
+// bytes do not divide, a few are the work of four threads for each vector
+// (device/norm_quarters.cuh), and others wait as packets (device/packet_row.cuh).
 #pragma once
 
 #include "cuda/device/norm_turns.cuh"

@@ -9,6 +9,8 @@
 //     S::at<n>(args, row, column)     the addresses of a packet of n values
 //     S::load<n>(args, addresses), S::none<n>()    a packet as it is kept
 //     S::values<n>(args, packet, x)                its values
+//     S::finish_before_wait(args, addresses)       stream.cuh; and of what the call asks S for
+//     S::kIsCheap          do values take hardly any time?
 //     S::shifted           a packet at any address (device/shifted.cuh), of whose values left are
 //                          in the row: start(args, addresses, left), and finish()
 //
@@ -16,10 +18,9 @@
 //
 //     S::operands<n>       a packet as it is kept
 //     S::moved(args, addresses, n)    n values further in a row
-//     S::finish_before_wait(args, addresses)    stream.cuh; and of what the call asks S for
 //     S::values<n, kCalls>(args, packet, x)     kCalls: what hardly any call asks for is called
-//     S::kIsCheap          values are made again of the packet when they become codes, by
-//                          S::values_again(packet, x), instead of waiting for their scale
+//     S::values_again(packet, x)      of a cheap source: when they become codes, instead of waiting
+//                          for their scale
 //     S::kPacketsOfPart    that pay for a block of a row, beside the exchange with others
 #pragma once
 
