@@ -261,11 +261,12 @@ static const uint16_t *words_of(const struct quantize_loop *loop, int64_t row,
     if (is_bf16(loop->source))
         return element_of(loop, row, first);
     if (x) {
-        rows->odd_words(x->dtype, word, element_of(loop, row, first), n);
+        rows->odd_words(x->dtype, loop->codes.is_streamed, word,
+                        element_of(loop, row, first), n);
         return word;
     }
     load_groups(loop, row, first, n, value);
-    rows->odd_words(ROPED_F32, word, value, n);
+    rows->odd_words(ROPED_F32, false, word, value, n);
     return word;
 }
 

@@ -320,20 +320,28 @@ static void powers(const struct code_rule *rule, const int32_t *largest,
 }
 
 #if defined(HAS_BYTE_TABLES)
-INLINE void odd_words_of(enum roped_dtype dtype, uint16_t *to, const void *x,
-                         int64_t n)
+INLINE void odd_words_of(enum roped_dtype dtype, bool asks_ahead, uint16_t *to,
+                         const void *x, int64_t n)
 {
-    for (int64_t i = 0; i < n; i += BLOCK)
-        store16(to + i, odd_word(load(dtype, HALVES, at(dtype, x, i), BLOCK)));
+    for (int64_t i = 0; i < n; i += BLOCK) {
+        const void *from = at(dtype, x, i);
+        if (asks_ahead)
+            prefetch_ahead(dtype, from, BLOCK);
+        store16(to + i, odd_word(load(dtype, HALVES, from, BLOCK)));
+    }
 }
 
-static void odd_words(enum roped_dtype dtype, uint16_t *to, const void *x,
-                      int64_t n)
+static void odd_words(enum roped_dtype dtype, bool asks_ahead, uint16_t *to,
+                      const void *x, int64_t n)
 {
-    if (dtype == ROPED_F16)
-        odd_words_of(ROPED_F16, to, x, n);
+    if (dtype == ROPED_F16 && asks_ahead)
+        odd_words_of(ROPED_F16, true, to, x, n);
+    else if (dtype == ROPED_F16)
+        odd_words_of(ROPED_F16, false, to, x, n);
+    else if (asks_ahead)
+        odd_words_of(ROPED_F32, true, to, x, n);
     else
-        odd_words_of(ROPED_F32, to, x, n);
+        odd_words_of(ROPED_F32, false, to, x, n);
 }
 
 static void largest_groups(const void *x, int64_t n, int64_t group,

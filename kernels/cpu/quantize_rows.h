@@ -81,10 +81,10 @@ struct cpu_quantize_rows {
      *
      * Words in the place of F16 or F32, of groups of 32: most becomes other
      * bits, but of the same power, and codes are the same where the power is
-     * 2^-111 or more, or all values are 0.
+     * 2^-111 or more, or all values are 0. asks_ahead: x is in memory.
      */
-    void (*odd_words)(enum roped_dtype dtype, uint16_t *to, const void *x,
-                      int64_t n);
+    void (*odd_words)(enum roped_dtype dtype, bool asks_ahead, uint16_t *to,
+                      const void *x, int64_t n);
 
     /*
      * most[i / group] becomes the bits of the largest magnitude, as largest

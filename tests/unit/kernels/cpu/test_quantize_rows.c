@@ -387,7 +387,8 @@ static bool check_odd_words(enum roped_dtype dtype, enum code_element element,
     int32_t found;
     uint8_t scale, expected;
     float divisor, same;
-    rows->quantize->odd_words(dtype, word, from, GROUP);
+    /* the same words, whether more is asked for or not */
+    rows->quantize->odd_words(dtype, rounds_up, word, from, GROUP);
     rows->quantize->largest_groups(word, GROUP, GROUP, true, &found);
     rows->quantize->powers(&rule, &found, 1, &scale, &divisor);
     rows->quantize->powers(&rule, &most, 1, &expected, &same);
