@@ -13,13 +13,17 @@
 
 enum { CUT_BF16 = 16, CUT_F16 = 13 };
 
+/* ------------------------------------------------------------------- steps */
+
 /*
- * Where codes begin, for values of one divisor d. Bits of magnitudes are those
- * of words, or of floats: words with 16 more behind them. A binade of codes has
- * 128 words from base on, slots of eight, none of which has the beginnings of
- * two codes. In each slot a number that is added to bits, less those of base,
- * makes codes of them: 1 << (7 - m) words have one code then, 0 at zero.
+ * struct cpu_fp8_steps says where codes begin, for values of one divisor d.
+ * Bits of magnitudes are those of words, or of floats: words with 16 more
+ * behind them. A binade of codes has 128 words from base on, slots of eight,
+ * none of which has the beginnings of two codes. In each slot a number that is
+ * added to bits, less those of base, makes codes of them: 1 << (7 - m) words
+ * have one code then, 0 at zero.
  */
+
 /*
  * The least bits whose quotients by d, correctly rounded to float32, have a
  * code above 8 numbers of so many units, or 4, that are half-way between two
@@ -109,7 +113,9 @@ INLINE void find_steps(int m, int cut, float d, struct cpu_fp8_steps *steps)
     steps->divisor = d;
 }
 
-/* The same in vectors, which no store can change. */
+/* ------------------------------------------------------------------- codes */
+
+/* Steps in vectors, which no store can change. */
 struct steps {
     __m512i more, base, room, most;
 };
