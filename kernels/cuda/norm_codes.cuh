@@ -511,7 +511,7 @@ static __global__ void __launch_bounds__(kQuarterThreads)
 #pragma unroll
     for (int i = 0; i < kAll; i++)
         if (mine.has(i / kEach, i % kEach))
-            to[i / kEach * mine.step + i % kEach * 4] = (uint8_t)(code.word[i / 4] >> i % 4 * 8);
+            to[i / kEach * mine.step + i % kEach * 4] = byte_of(code, i);
 }
 
 // ------------------------------------------------------------------------------------ launches

@@ -231,11 +231,9 @@ template <typename T, bool kCentres>
 static enum roped_status launch_wide_packets(const struct norm_gradient_args &args, int64_t shares,
                                              struct roped_queue *queue, struct roped_error *err)
 {
-    if constexpr (kCentres)
-        return start_wide_packets<T, true, 512, kPacketColumns>(args, shares, queue, err);
     if constexpr (!kCentres && sizeof(T) == 2)
         if (args.sum_pitch >= kPacketColumns)
             return start_wide_packets<T, false, 512, kWidestColumns>(args, shares, queue, err);
-    if constexpr (!kCentres)
-        return start_wide_packets<T, false, 1024, kPacketColumns>(args, shares, queue, err);
+    return start_wide_packets < T, kCentres, kCentres ? 512 : 1024,
+           kPacketColumns > (args, shares, queue, err);
 }

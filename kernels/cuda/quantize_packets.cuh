@@ -277,7 +277,7 @@ static __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int j = 0; j < kVec; j++)
         if (j < left)
-            to[j] = (uint8_t)(code.word[j / 4] >> j % 4 * 8);
+            to[j] = byte_of(code, j);
 }
 
 // Values behind the end of a row do not count: an activation of 0 may be something.

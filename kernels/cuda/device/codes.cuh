@@ -383,6 +383,13 @@ __device__ __forceinline__ fp8_codes<n> byte_codes_of(const code_rule &rule, flo
     return int8_codes_of(x, rule.least_code);
 }
 
+// One of them.
+template <int n>
+__device__ __forceinline__ uint8_t byte_of(const fp8_codes<n> &codes, int i)
+{
+    return (uint8_t)(codes.word[i / 4] >> i % 4 * 8);
+}
+
 // Codes of values; to is where the first one is.
 template <int n>
 __device__ __forceinline__ void store_codes(const code_rule &rule, uint8_t *to, float (&x)[n],
