@@ -14,7 +14,8 @@ struct act_gradient_args {
     int64_t grad_y_stride; // elements to the next row
     const char *grad_y_end;
     struct act_rows rows;
-    float limit, alpha, beta; // a beta of -0 leaves every number as it is
+    float limit, alpha;
+    float of_up, beta; // up * of_up + beta: 1 where there is no up; a beta of -0 changes no number
     int32_t activation;
     int32_t limits, rounds; // bool
 };
@@ -43,12 +44,11 @@ __device__ __forceinline__ void round_all(float (&x)[kVec])
 
 // gate becomes its gradient, and up too. What hardly any call asks for is behind branches of all.
 template <typename T, int kVec>
-__device__ __forceinline__ void descend(const act_gradient_args &args, bool has_up,
-                                        const float (&g)[kVec], float (&gate)[kVec],
-                                        float (&up)[kVec])
+__device__ __forceinline__ void descend(const act_gradient_args &args, const float (&g)[kVec],
+                                        float (&gate)[kVec], float (&up)[kVec])
 {
     uint32_t gates_beyond = 0, ups_beyond = 0;
-    float slope[kVec], to_act[kVec];
+    float slope[kVec], to_act[kVec], of_all = 0.0f; // NaN where a gradient is, or beyond all
     if (args.limits) {
         gates_beyond = limit_all(args.limit, false, gate);
         ups_beyond = limit_all(args.limit, true, up);
@@ -56,7 +56,7 @@ __device__ __forceinline__ void descend(const act_gradient_args &args, bool has_
     differentiate(args.activation, args.alpha, gate, slope);
 #pragma unroll
     for (int j = 0; j < kVec; j++)
-        to_act[j] = has_up ? g[j] * (up[j] + args.beta) : g[j];
+        to_act[j] = g[j] * fmaf(up[j], args.of_up, args.beta);
     if (sizeof(T) == 2 && args.rounds) {
         round_all<T>(to_act);
         round_all<T>(gate);
@@ -64,7 +64,13 @@ __device__ __forceinline__ void descend(const act_gradient_args &args, bool has_
 #pragma unroll
     for (int j = 0; j < kVec; j++) {
         up[j] = g[j] * gate[j];
-        gate[j] = slope[j] == 0.0f ? 0.0f : to_act[j] * slope[j];
+        gate[j] = to_act[j] * slope[j];
+        of_all = fmaf(gate[j], 0.0f, of_all);
+    }
+    if (of_all != 0.0f) {
+#pragma unroll
+        for (int j = 0; j < kVec; j++) // anything times a slope of 0 is 0
+            gate[j] = isnan(gate[j]) && slope[j] == 0.0f ? 0.0f : gate[j];
     }
     if (args.limits) {
 #pragma unroll
@@ -75,8 +81,12 @@ __device__ __forceinline__ void descend(const act_gradient_args &args, bool has_
     }
 }
 
+// Blocks that find room on a multiprocessor: by 32 registers, or 48.
+template <typename T, act_access kAccess>
+constexpr int kBlocksAtOnce = sizeof(T) == 4 && kAccess != kActShifted ? 16 : 10;
+
 template <typename T, bool kIsPairs, act_access kAccess>
-static __global__ void __launch_bounds__(kActThreads)
+static __global__ void __launch_bounds__(kActThreads, (kBlocksAtOnce<T, kAccess>))
     act_gradient_kernel(const __grid_constant__ struct act_gradient_args args)
 {
     constexpr int kVec = kActVec<T, kAccess>;
@@ -86,7 +96,10 @@ static __global__ void __launch_bounds__(kActThreads)
     const T *from = static_cast<T *>(args.grad_y) + place.row * args.grad_y_stride + place.column;
     if (kAccess != kActShifted && place.left == 0)
         return;
-    finish_before_wait(at.gate, at.up, to.gate, to.up, from);
+    if (kAccess == kActSingle) // a small call: what is left of addresses would cost behind the wait
+        finish_before_wait(at.gate, at.up, to.gate, to.up, from);
+    else
+        finish_addresses(at.gate, at.up, to.gate, to.up, from);
     wait_for_previous();
     float g[kVec], gate[kVec], up[kVec] = {};
     if constexpr (kAccess == kActShifted) {
@@ -95,12 +108,12 @@ static __global__ void __launch_bounds__(kActThreads)
         load_operands<T, kIsPairs, kAccess, kVec>(args.of, at, place.n(), gate, up);
         unpack<T>(of_g.finish(), g);
     } else {
-        auto of_g = packet<T, kVec>::template load<kAccess == kActKept>(from);
+        auto of_g = load_packet<T, kAccess, kVec>(from, act_policy<kAccess>());
         load_operands<T, kIsPairs, kAccess, kVec>(args.of, at, place.n(), gate, up);
         packet<T, kVec>::widen(of_g, g);
     }
     bool has_up = kIsPairs || args.of.up;
-    descend<T>(args, has_up, g, gate, up);
+    descend<T>(args, g, gate, up);
     store_operands<T, kIsPairs, kAccess, kVec>(has_up, to, place, gate, up);
 }
 
@@ -146,7 +159,8 @@ extern "C" enum roped_status roped_cuda_act_and_mul_backward(const struct roped_
     args.limit = plan->limit;
     args.limits = plan->limit < INFINITY;
     args.alpha = plan->alpha;
-    args.beta = plan->beta == 0 ? -0.0f : plan->beta;
+    args.of_up = plan->gated;
+    args.beta = !plan->gated ? 1.0f : plan->beta == 0 ? -0.0f : plan->beta;
     args.activation = plan->activation;
     args.rounds = plan->rounds;
     return with_float_type(grad_y->dtype, [&](auto tag) {

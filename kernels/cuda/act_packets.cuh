@@ -103,6 +103,23 @@ struct act_addresses {
     }
 };
 
+// A packet that is not shifted. By a policy that is made before the branch of up: in that branch it
+// would be several instructions more, and up would wait for the packets that are loaded before.
+template <act_access kAccess>
+__device__ __forceinline__ uint64_t act_policy()
+{
+    return kAccess == kActKept ? policy_to_keep() : 0;
+}
+
+template <typename T, act_access kAccess, int kVec>
+__device__ __forceinline__ typename packet<T, kVec>::raw load_packet(const T *from, uint64_t policy)
+{
+    if constexpr (kAccess == kActKept)
+        return load_16_by<true>(policy, from);
+    else
+        return packet<T, kVec>::load(from);
+}
+
 // n elements of a packet each, at addresses of gate and up.
 template <typename T, bool kIsPairs, act_access kAccess, int kVec>
 __device__ __forceinline__ void load_operands(const act_operands &of,
@@ -122,9 +139,10 @@ __device__ __forceinline__ void load_operands(const act_operands &of,
         unpack<T>(of_up.finish(), up);
     } else {
         using pack_of = packet<T, kVec>;
-        auto of_gate = pack_of::template load<kAccess == kActKept>(at.gate);
+        const uint64_t policy = act_policy<kAccess>();
+        auto of_gate = load_packet<T, kAccess, kVec>(at.gate, policy);
         if (has_up) {
-            auto of_up = pack_of::template load<kAccess == kActKept>(at.up);
+            auto of_up = load_packet<T, kAccess, kVec>(at.up, policy);
             pack_of::widen(of_up, up);
         }
         pack_of::widen(of_gate, gate);

@@ -109,33 +109,77 @@ __device__ __forceinline__ float erfcx_polynomial(float x)
     return fmaf(w, x, 0x1.fffffep-2f);
 }
 
-// x * Phi(x) is what x has above 0 less a * Phi(-a), which is 0 from a = 20 on.
-__device__ __forceinline__ float gelu(float x)
+// A float beside this one is a multiple of 2^-10: t = kNoPower - unit * v / log(2) is rounded to
+// the power of two that is closest to e^-(unit * v).
+constexpr float kNoPower = 12288.0f;
+
+// e^-(unit * v) / kOfExponential for v = a * b + rest, from 0 on. log(2) / unit is high + high *
+// more, and high so short that its product with a power is exact. So what is left of v, a factor
+// close to 1, takes two more sums; as in exponential_of only the last ones are rounded.
+__device__ __forceinline__ float falling_exponential(float t, float a, float b, float rest,
+                                                     float unit, float high, float more)
 {
-    float a = fminf(fabsf(x), 20.0f), square = a * a, part = a * erfcx_divisor(a);
-    float e = exponential_of(-0.5f * square, -0.5f * fmaf(a, a, -square));
-    float tail = part * erfcx_polynomial(part) * e;
-    return fmaf(-tail, kOfExponential, part_above_zero(x));
+    float power = fmaf(-t, high, kNoPower * high);
+    float lost = fmaf(power, more, fmaf(-a, b, power)) - rest;
+    float e = exp2_of(t - (kNoPower - 32.0f));
+    return fmaf(e * unit, lost, e);
 }
 
-constexpr float kGeluTanhEnd = 13.5f; // 2 u is beyond 190 there
+// |x|, most at most; NaN stays.
+__device__ __forceinline__ float size_up_to(float most, float x)
+{
+    return -at_least(-most, -fabsf(x));
+}
 
-// x * (1 + tanh(u)) / 2 = x * sigmoid(2 u) is what x has above 0 less a * sigmoid(-2 |u|), and 2 u
-// = d * a * (m + a^2). As in exponential_of, what a product and the sum lose in float32 is left of
-// it.
+// Of gelu: a = |x|, and Phi(-a) = p * e * kOfExponential.
+struct gelu_parts {
+    float a, e, p;
+};
+
+__device__ __forceinline__ gelu_parts parts_of_gelu(float x)
+{
+    float a = size_up_to(20.0f, x), t = fmaf(a * a, -0x1.715476p-1f, kNoPower);
+    float e = falling_exponential(t, a, a, 0.0f, 0.5f, 1.375f, 0x1.0d28b4p-7f);
+    float divisor = erfcx_divisor(a);
+    return {a, e, divisor * erfcx_polynomial(a * divisor)};
+}
+
+// x * Phi(x) is what x has above 0 less a * Phi(-a), which is 0 from a = 20 on.
+__device__ __forceinline__ float times_phi(const gelu_parts &of, float x)
+{
+    return fmaf(-(of.a * of.p * of.e), kOfExponential, part_above_zero(x));
+}
+
+__device__ __forceinline__ float gelu(float x)
+{
+    return times_phi(parts_of_gelu(x), x);
+}
+
+// Of gelu_tanh, x * (1 + tanh(u)) / 2 = x * sigmoid(2 u): a = |x|, sum = m + a^2, of which 2 |u| is
+// d * a * sum, and e^-(2 |u|) = e * kOfExponential. m is so short that m - sum is exact. What it is
+// off, 1e-6, d makes up for where a is 8.7, by 1e-8 of itself; in between 2e-7 of e is left.
+struct gelu_tanh_parts {
+    float a, sum, e;
+};
+
+constexpr float kGeluTanhEnd = 13.5f;            // 2 u is beyond 190 there
+constexpr float kGeluTanhUnit = 0x1.2444f2p-4f;  // d
+constexpr float kGeluTanhFirst = 0x1.988454p+0f; // d * m
+
+__device__ __forceinline__ gelu_tanh_parts parts_of_gelu_tanh(float x)
+{
+    constexpr float m = 0x1.65d26p+4f;
+    float a = size_up_to(kGeluTanhEnd, x), sum = fmaf(a, a, m), rest = a * fmaf(a, a, m - sum);
+    float t = fmaf(a * sum, -0x1.a5a7dp-4f, kNoPower);
+    return {a, sum, falling_exponential(t, a, sum, rest, kGeluTanhUnit, 9.75f, -0x1.e2bba6p-9f)};
+}
+
+// What x has above 0 less a * sigmoid(-2 |u|).
 __device__ __forceinline__ float gelu_tanh(float x)
 {
-    constexpr float m = 0x1.65d26p+4f,
-                    m_rest = -0x1.226128p-20f; // m_rest by itself: m - sum is exact
-    constexpr float d = 0x1.2444f2p-4f, d_of_2 = 0x1.a5a7d0p-4f; // d_of_2: d / log(2)
-    constexpr float of_power = 0x1.36d9d6p+3f, of_power_rest = -0x1.25115cp-22f; // log(2) / d
-    float a = fminf(fabsf(x), kGeluTanhEnd), sum = fmaf(a, a, m), z = a * sum;
-    float rest = fmaf(a, fmaf(a, a, m - sum) + m_rest, fmaf(a, sum, -z));
-    float t = fmaf(z, -d_of_2, 3072.0f), power = 3072.0f - t;
-    float lost = fmaf(power, of_power_rest, fmaf(power, of_power, -z)) - rest;
-    float e = exp2_of(t - 3040.0f);
-    e = fmaf(e * d, lost, e);
-    return fmaf(-(a * e * reciprocal_beside(e)), kOfExponential, part_above_zero(x));
+    const gelu_tanh_parts of = parts_of_gelu_tanh(x);
+    float tail = of.e * reciprocal_beside(of.e);
+    return fmaf(-(of.a * tail), kOfExponential, part_above_zero(x));
 }
 
 // NaN stays. What most models have comes first: the others are found by a table of jumps, which is
@@ -185,9 +229,44 @@ __device__ __forceinline__ void activate(int activation, float alpha, float (&x)
 
 // ------------------------------------------------------------------------------------ slopes
 
-// An activation and its slope have the same exponential. e^z is a square here: nothing leaves
-// float32's normal range until the last product, without a choice between scales. That doubles what
-// the hardware's exp2 is off, and 1e-6 still holds.
+// An activation and its slope have the same exponential.
+
+// x becomes x * sigmoid(z), z of x's sign and e^-|z| = e * kOfExponential, and slope is that of it:
+// below 0 it is s * (1 - w * (1 - s)) for s = sigmoid(-|z|), and above 0 what that leaves of 1. a
+// is |x|, w that times the slope of z.
+__device__ __forceinline__ void differentiate_beside(float a, float e, float w, float &x,
+                                                     float &slope)
+{
+    float r = reciprocal_beside(e), tail = e * r, of_slope = tail * fmaf(-w, r, 1.0f);
+    slope = x < 0.0f ? of_slope * kOfExponential : fmaf(-of_slope, kOfExponential, 1.0f);
+    x = fmaf(-(a * tail), kOfExponential, part_above_zero(x));
+}
+
+__device__ __forceinline__ void differentiate_silu(float &x, float &slope)
+{
+    float a = size_up_to(-kLeastExponent, x);
+    differentiate_beside(a, exponential_of(-a), a, x, slope);
+}
+
+__device__ __forceinline__ void differentiate_gelu_tanh(float &x, float &slope)
+{
+    const gelu_tanh_parts of = parts_of_gelu_tanh(x);
+    float w = of.a * fmaf(3 * kGeluTanhUnit, of.sum, -2 * kGeluTanhFirst);
+    differentiate_beside(of.a, of.e, w, x, slope);
+}
+
+// x * Phi(x), and Phi(x) + x * e^(-x^2 / 2) / sqrt(2 pi)
+__device__ __forceinline__ void differentiate_gelu(float &x, float &slope)
+{
+    const gelu_parts of = parts_of_gelu(x);
+    float of_slope = fmaf(-0x1.988454p-2f, of.a, of.p) * of.e;
+    slope = x < 0.0f ? of_slope * kOfExponential : fmaf(-of_slope, kOfExponential, 1.0f);
+    x = times_phi(of, x);
+}
+
+// e^z is a square in the others, whose z may have either sign: nothing leaves float32's normal
+// range until the last product, without a choice between scales. That doubles what the hardware's
+// exp2 is off, and 1e-6 still holds.
 
 // x from -most to most; NaN stays.
 __device__ __forceinline__ float clamped(float most, float x)
@@ -235,48 +314,12 @@ __device__ __forceinline__ void differentiate_quick_gelu(float alpha, float &x, 
     differentiate_sigmoid(z, rest, clamped(-kLeastExponent, z), x, slope);
 }
 
-// 2 u of gelu_tanh as x * (c + d * x^2): a value and what it loses.
-struct value_and_rest {
-    float value, rest;
-};
-
-__device__ __forceinline__ value_and_rest gelu_tanh_exponent(float x)
-{
-    constexpr float c = 0x1.988454p+0f, c_rest = -0x1.857936p-25f;
-    constexpr float d = 0x1.2444f2p-4f, d_rest = 0x1.49b16ap-29f;
-    float square = x * x, square_rest = fmaf(x, x, -square);
-    float sum = fmaf(d, square, c), of_square = sum - c;
-    float rest = (c - (sum - of_square)) + fmaf(d, square, -of_square);
-    rest += fmaf(d, square_rest, fmaf(d_rest, square, c_rest));
-    float z = x * sum;
-    return {z, fmaf(x, sum, -z) + x * rest};
-}
-
-__device__ __forceinline__ void differentiate_gelu_tanh(float &x, float &slope)
-{
-    float near = clamped(kGeluTanhEnd, x);
-    value_and_rest z = gelu_tanh_exponent(near);
-    float w = near * fmaf(3 * 0x1.2444f2p-4f, near * near, 0x1.988454p+0f);
-    differentiate_sigmoid(z.value, z.rest, w, x, slope);
-}
-
-// x * Phi(x), and Phi(x) + x * e^(-x^2 / 2) / sqrt(2 pi)
-__device__ __forceinline__ void differentiate_gelu(float &x, float &slope)
-{
-    float a = -at_least(-20.0f, -fabsf(x)), square = a * a;
-    float e = root_of_exponential(-0.25f * square, -0.25f * fmaf(a, a, -square));
-    float t = erfcx_divisor(a), p = t * erfcx_polynomial(a * t), to = clamped(FLT_MAX, x) * p * e;
-    float of_slope = fmaf(-0x1.988454p-2f, a, p) * e;
-    slope = x < 0.0f ? of_slope * e : fmaf(-of_slope, e, 1.0f);
-    x = x < 0.0f ? to * e : fmaf(-to, e, x);
-}
-
 // x through the activation, and its slope before that; NaN stays.
 template <int kActivation>
 __device__ __forceinline__ void differentiate_one(float alpha, float &x, float &slope)
 {
     if constexpr (kActivation == ACT_SILU) {
-        differentiate_sigmoid(x, 0.0f, clamped(-kLeastExponent, x), x, slope);
+        differentiate_silu(x, slope);
     } else if constexpr (kActivation == ACT_GELU) {
         differentiate_gelu(x, slope);
     } else if constexpr (kActivation == ACT_GELU_TANH) {
