@@ -19,6 +19,10 @@ constexpr int kThreads = 256;
 template <typename T>
 constexpr int kPacketsOfThread = 8 / kVecOf<T>;
 
+// From so many turns on, of all threads that find room, a thread has two: then 16 bytes of codes
+// are on their way for it.
+constexpr int64_t kEnoughTurns = 4;
+
 struct dequantize_args {
     const uint8_t *x;
     code_scales scales; // data NULL: dequant_scale
@@ -74,10 +78,13 @@ struct code_packet<T, n, 1> {
         int64_t column = (int64_t)(i - row_here * args.packets) * n;
         is_there = i < args.n_packets;
         from = args.x + row * args.x_stride + (column >> args.x_shift);
-        scale_from = scale_address(
-            args.scale, args.scales,
-            scale_at(args.scales, row >> args.row_shift, column >> args.column_shift));
         to = static_cast<T *>(args.y) + row * args.y_stride + column;
+        scale_from = NULL;
+        if (args.scales.data)
+            scale_from = scale_address(
+                args.scale, args.scales,
+                scale_at(args.scales, row >> args.row_shift, column >> args.column_shift));
+        finish_addresses(from, scale_from);
     }
     __device__ __forceinline__ void load(const dequantize_args &args)
     {
@@ -96,7 +103,10 @@ struct code_packet<T, n, 1> {
             by = scale_of(args.scale, raw_scale);
         if (args.scale == CODE_SCALE_E4M3)
             by /= args.global_scale;
-        expand(args.element, word, x);
+        if constexpr (n == 2) // a byte of two codes
+            expand<CODE_E2M1>(word, x);
+        else
+            expand(args.element, word, x);
 #pragma unroll
         for (float &value : x)
             value *= by;
@@ -187,11 +197,10 @@ struct code_packet {
     }
 };
 
-template <typename T, int n, int kTiles>
+template <typename T, int n, int kTiles, int kPackets>
 static __global__ void __launch_bounds__(kThreads)
     dequantize_kernel(const __grid_constant__ dequantize_args args)
 {
-    constexpr int kPackets = n > 2 ? kPacketsOfThread<T> : 1;
     code_packet<T, n, kTiles> packet[kPackets];
     let_next_start();
 #pragma unroll
@@ -206,13 +215,6 @@ static __global__ void __launch_bounds__(kThreads)
         one.store(args);
 }
 
-// Blocks that take so many packets.
-template <typename T, int n>
-static int64_t blocks_for(int64_t packets)
-{
-    return blocks_of(packets, kThreads * (n > 2 ? kPacketsOfThread<T> : 1));
-}
-
 // Of so many rows a launch that their packets can be counted in a register.
 template <typename T, int n>
 static enum roped_status launch(dequantize_args args, const struct code_tiles *tiles,
@@ -223,6 +225,9 @@ static enum roped_status launch(dequantize_args args, const struct code_tiles *t
         return roped_fail(err, ROPED_TOO_LARGE,
                           "tensor 'x': rows of %lld elements, expected at most %lld on this device",
                           (long long)tiles->width, (long long)(kMostPackets * n));
+    constexpr int kFew = n > 2 ? kPacketsOfThread<T> : 1, kMany = n > 2 ? 2 : 1;
+    const int64_t at_once = 2048 * (int64_t)queue->n_multiprocessors;
+    const bool is_large = tiles->n_rows * packets > kEnoughTurns * kMany * at_once;
     const int64_t most = kMostPackets / packets;
     args.packets = (uint32_t)packets;
     args.to_row = index_divisor(packets);
@@ -231,8 +236,10 @@ static enum roped_status launch(dequantize_args args, const struct code_tiles *t
         const int64_t rows = tiles->n_rows - row < most ? tiles->n_rows - row : most;
         args.first_row = row;
         args.n_packets = (uint32_t)(rows * packets);
-        status = start(queue, dequantize_kernel<T, n, 1>, dim3(kThreads),
-                       blocks_for<T, n>(args.n_packets), dim3(1), args, err);
+        status = start(
+            queue, is_large ? dequantize_kernel<T, n, 1, kMany> : dequantize_kernel<T, n, 1, kFew>,
+            dim3(kThreads), blocks_of(args.n_packets, kThreads * (is_large ? kMany : kFew)),
+            dim3(1), args, err);
     }
     return status;
 }
@@ -241,13 +248,14 @@ template <typename T>
 static enum roped_status launch_crossing(dequantize_args args, const struct code_tiles *tiles,
                                          struct roped_queue *queue, struct roped_error *err)
 {
-    constexpr int n = kVecOf<T>;
+    constexpr int n = kVecOf<T>, kPackets = kPacketsOfThread<T>;
     args.width = (uint32_t)tiles->width;
     args.n_codes = (uint32_t)(tiles->n_rows * tiles->width);
     args.to_row = index_divisor(tiles->width);
     return start(queue,
-                 tiles->n_tiles == 1 ? dequantize_kernel<T, n, 2> : dequantize_kernel<T, n, 3>,
-                 dim3(kThreads), blocks_for<T, n>(blocks_of(tiles->n_rows * tiles->width, n)),
+                 tiles->n_tiles == 1 ? dequantize_kernel<T, n, 2, kPackets>
+                                     : dequantize_kernel<T, n, 3, kPackets>,
+                 dim3(kThreads), blocks_of(tiles->n_rows * tiles->width, kThreads * n * kPackets),
                  dim3(1), args, err);
 }
 

@@ -14,25 +14,47 @@ extern "C" {
 
 // ------------------------------------------------------------------------------------ values
 
-// Two values of codes, in the low bits of both halves of a word. A float of 8 bits or fewer is one
-// of 16 whose exponent has another bias: shifted into the place of a float16, it is its value times
-// a power of two.
-template <int element_kind>
-__device__ __forceinline__ float2 code_values(uint32_t pair)
+// What two codes of 8 bits are, as float16, which has every value of theirs. For chips without the
+// instruction: a code that is shifted into the place of a float16 is its value times a power of
+// two.
+template <bool is_e5m2>
+__device__ __forceinline__ float2 fp8x2_values(uint32_t codes)
 {
     using half = element<__half>;
-    if constexpr (element_kind == CODE_I8) {
-        return make_float2((float)(int8_t)pair, (float)(int8_t)(pair >> 16));
-    } else if constexpr (element_kind == CODE_E5M2) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+    uint32_t pair;
+    if constexpr (is_e5m2)
+        asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(pair) : "h"((uint16_t)codes));
+    else
+        asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"((uint16_t)codes));
+    return half::to_float2(pair);
+#else
+    const uint32_t pair = (codes & 0xFFu) | (codes & 0xFF00u) << 8;
+    if constexpr (is_e5m2)
         return half::to_float2(pair << 8);
-    } else if constexpr (element_kind == CODE_E2M1) {
-        float2 value = half::to_float2((pair & 0x70007u) << 9 | (pair & 0x80008u) << 12);
+    const float2 value = half::to_float2((pair & 0x7F007Fu) << 7 | (pair & 0x800080u) << 8);
+    const float nan = __uint_as_float(0x7FC00000u);
+    return make_float2((pair & 0x7Fu) == 0x7Fu ? nan : value.x * 0x1p8f,
+                       (pair & 0x7F0000u) == 0x7F0000u ? nan : value.y * 0x1p8f);
+#endif
+}
+
+// The values of codes i and i + 1 of a word, or of E2M1 i and i + 4: a float of 4 bits is one of 16
+// whose exponent has another bias, and shifted into the place of a float16, it is its value times a
+// power of two.
+template <int element_kind>
+__device__ __forceinline__ float2 code_values(uint32_t word, int i)
+{
+    if constexpr (element_kind == CODE_E2M1) {
+        const uint32_t pair = word >> 4 * i;
+        float2 value = element<__half>::to_float2((pair & 0x70007u) << 9 | (pair & 0x80008u) << 12);
         return make_float2(value.x * 0x1p14f, value.y * 0x1p14f);
     } else {
-        float2 value = half::to_float2((pair & 0x7F007Fu) << 7 | (pair & 0x800080u) << 8);
-        const float nan = __uint_as_float(0x7FC00000u);
-        return make_float2((pair & 0x7Fu) == 0x7Fu ? nan : value.x * 0x1p8f,
-                           (pair & 0x7F0000u) == 0x7F0000u ? nan : value.y * 0x1p8f);
+        const uint32_t codes = word >> 8 * i;
+        if constexpr (element_kind == CODE_I8)
+            return make_float2((float)(int8_t)codes, (float)(int8_t)(codes >> 8));
+        else
+            return fp8x2_values<element_kind == CODE_E5M2>(codes);
     }
 }
 
@@ -40,19 +62,16 @@ __device__ __forceinline__ float2 code_values(uint32_t pair)
 template <int element_kind, int n>
 __device__ __forceinline__ void expand(const uint32_t (&word)[(n + 3) / 4], float (&x)[n])
 {
+    constexpr int kApart = element_kind == CODE_E2M1 ? 4 : 1,
+                  kOfWord = element_kind == CODE_E2M1 ? 8 : 4;
 #pragma unroll
-    for (int i = 0; i < n; i += 2) {
-        float2 value;
-        if constexpr (element_kind == CODE_E2M1) {
-            const uint32_t codes = word[i / 8] >> 4 * (i % 8);
-            value = code_values<element_kind>((codes & 0xFu) | (codes & 0xF0u) << 12);
-        } else {
-            const uint32_t codes = word[i / 4] >> 8 * (i % 4);
-            value = code_values<element_kind>((codes & 0xFFu) | (codes & 0xFF00u) << 8);
-        }
+    for (int i = 0; i < n; i++) {
+        if (i / kApart % 2 == 1)
+            continue;
+        const float2 value = code_values<element_kind>(word[i / kOfWord], i % kOfWord);
         x[i] = value.x;
-        if (i + 1 < n)
-            x[i + 1] = value.y;
+        if (i + kApart < n)
+            x[i + kApart] = value.y;
     }
 }
 
@@ -90,12 +109,13 @@ __device__ __forceinline__ int64_t scales_of_strip(const code_scales &scales, in
 {
     if (scales.quads == 0)
         return strip * scales.row;
-    return strip / 128 * scales.quads * 512 + strip % 32 * 16 + strip / 32 % 4 * 4;
+    const uint32_t of_128 = (uint32_t)strip % 128;
+    return (strip >> 7) * scales.quads * 512 + (of_128 % 32 * 16 + of_128 / 32 * 4);
 }
 
 __device__ __forceinline__ int64_t scale_of_tile(const code_scales &scales, int64_t tile)
 {
-    return scales.quads == 0 ? tile * scales.tile : tile / 4 * 512 + tile % 4;
+    return scales.quads == 0 ? tile * scales.tile : (tile >> 2) * 512 + ((uint32_t)tile & 3);
 }
 
 __device__ __forceinline__ int64_t scale_at(const code_scales &scales, int64_t strip, int64_t tile)
@@ -126,7 +146,7 @@ __device__ __forceinline__ float scale_of(int kind, uint32_t raw)
 {
     if (kind == CODE_SCALE_F32)
         return __uint_as_float(raw);
-    return kind == CODE_SCALE_E8M0 ? e8m0_value(raw) : code_values<CODE_E4M3>(raw).x;
+    return kind == CODE_SCALE_E8M0 ? e8m0_value(raw) : code_values<CODE_E4M3>(raw, 0).x;
 }
 
 // What a scale says that values are multiplied by, and then divided: by a shared_divisor (fp8.cuh),
