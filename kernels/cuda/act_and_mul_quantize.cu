@@ -54,7 +54,7 @@ struct products_of {
     using args = coded_args;
     static constexpr const char *kName = "y";
     static constexpr bool kMayPair = !kIsPlain, kMayStep = !kIsPlain && sizeof(T) == 2;
-    static constexpr bool kIsCheap = false, kIsRare = !kIsPlain;
+    static constexpr bool kIsCheap = false, kIsRare = !kIsPlain, kShiftsPackets = true;
     static constexpr int kPacketsOfPart = 64;
 
     struct addresses {

@@ -19,6 +19,8 @@ struct rows_of {
     using args = rows_args;
     static constexpr const char *kName = "x";
     static constexpr bool kIsCheap = true, kIsRare = false;
+    // 16 bits gain less than bytes stored one by one cost
+    static constexpr bool kShiftsPackets = sizeof(T) == 4;
     static constexpr int kPacketsOfPart = kMostThreads;
 
     template <int n>
@@ -93,7 +95,7 @@ static enum roped_status launch(const rows_args &args, struct roped_queue *queue
         return launch_tiles<rows_of<T>, false>(args, queue, err);
     if (is_packed && are_packets(codes))
         return launch_packets<rows_of<T>>(args, queue, err);
-    if constexpr (sizeof(T) == 4) // 16 bits gain less than bytes stored one by one cost
+    if constexpr (rows_of<T>::kShiftsPackets)
         if (is_held && !codes.finds)
             return launch_shifted_packets<rows_of<T>>(args, queue, err);
     if (is_held)

@@ -1,7 +1,7 @@
 // quantize_tiles.cuh - values of any source (quantize_packets.cuh) that stay in registers until
 // their scale is known: a row for a block of threads, or for a cluster's blocks of a part each, or
-// 128 x 128 values for a block. Rows that 16 bytes do not divide take the same kernels when their
-// scale is given, for shifting wants lanes beside each other.
+// 128 x 128 values for a block. Rows of 16 bits that 16 bytes do not divide take the same kernels
+// when their scale is given, for shifting wants lanes beside each other.
 #pragma once
 
 #include "cuda/device/cluster.cuh"
@@ -52,6 +52,13 @@ __device__ __forceinline__ void load_packets(const typename S::args &args, const
     }
 }
 
+// Does a kernel of tiles find their scales? Where packets can be shifted, no tile has a known one.
+template <typename S, bool kIsBlock, bool kShifts>
+__device__ __forceinline__ int tile_finds(const quantize_args &codes)
+{
+    return kShifts && (S::kShiftsPackets || kIsBlock) ? 1 : codes.finds;
+}
+
 // A tile in registers: kIsBlock, or a row, or its part; of rows that a warp takes, a block has
 // several. kShifts: 16 bytes do not divide rows, or addresses. A thread has one packet of a few
 // rows, which wait for code: what hardly any call asks for is called then.
@@ -99,7 +106,7 @@ static __global__ void __launch_bounds__(2 * kMostThreads)
                                (kIsBlock ? blockIdx.x : row * codes.scales.row));
     const int64_t to_step = kIsBlock ? step * codes.y_stride : step;
     let_next_start();
-    if (!kIsBlock && gridDim.y > 1 && codes.finds)
+    if (!kIsBlock && gridDim.y > 1 && tile_finds<S, kIsBlock, kShifts>(codes))
         parts.begin();
     S::finish_before_wait(args, from);
     finish_before_wait(to, scale_to, left, codes.finds, __float_as_int(rule.largest));
@@ -123,7 +130,7 @@ static __global__ void __launch_bounds__(2 * kMostThreads)
         }
     }
     code_divisor divisor;
-    if (codes.finds) {
+    if (tile_finds<S, kIsBlock, kShifts>(codes)) {
         largest = kIsBlock || gridDim.y == 1 ? largest_in_group(largest, shared, blockDim.x)
                                              : parts.largest_of(largest);
         const code_scale_made scale = make_scale(rule, largest);
@@ -226,25 +233,12 @@ static int64_t parts_of_row(const quantize_args &codes, int64_t packets, int64_t
         if (!is_spread && (packets <= kMostThreads * parts || blocks > 2 * chips))
             break;
     }
-    // one more than others: a fifth of all places and more are empty then
-    const int64_t blocks = parts * codes.n_rows, places = blocks_of(blocks, chips) * chips;
     const int64_t n_packets = codes.n_rows * packets, at_once = chips * kThreadsOfChip;
     const int half = kMostThreads / 2;
-    if (!codes.finds && 5 * places > 6 * blocks && packets > parts * half &&
+    if (!codes.finds && leaves_places(parts * codes.n_rows, chips) && packets > parts * half &&
         n_packets <= 2 * at_once)
         parts = blocks_of(packets, (n_packets <= at_once ? 1 : 2) * half);
     return parts;
-}
-
-// Blocks for so many, some of which may find no row: as many for each multiprocessor as for any
-// other, if hardly more than wanted, or one or two. Blocks of the next kernel take their places
-// while these are at work, first those of multiprocessors that have none, or fewer: several of them
-// on each, while others wait. 1,024 rows of 1,024 take 1.7 us by 132 blocks, and 2.7 by 128.
-static inline int64_t filled_blocks(int64_t wanted, int64_t chips)
-{
-    const int64_t filled = blocks_of(wanted, chips) * chips;
-    const bool is_small = wanted > chips / 2 && wanted < 2 * chips;
-    return is_small || (wanted < 6 * chips && 16 * (filled - wanted) < wanted) ? filled : wanted;
 }
 
 // A row for a block, or a warp, or a part of one. A thread has as few packets as a block, and
