@@ -171,8 +171,9 @@ template <typename K>
 static int parts_of_codes(const struct norm_args *args, int n_shares, bool finds,
                           const struct roped_queue *queue)
 {
+    const int64_t threads = quarter_threads(n_shares, 1) * args->n_rows;
     if (args->addend || has_wide_shares<K>(args, n_shares) ||
-        (finds && !quarter_parts<K>(args, n_shares, kQuarterThreads, queue)))
+        (finds && threads > kQuarterThreads * queue->n_multiprocessors))
         return 0;
     return staged_quarter_parts<K>(args, n_shares, n_shares <= 32, queue);
 }
