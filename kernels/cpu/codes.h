@@ -49,6 +49,7 @@ struct code_source {
                  float *to);
     const void *of;
     const struct roped_tensor *x; /* (optional) whose rows they are */
+    int64_t first;                /* row that x begins with */
 };
 
 /* Computes a call whose outputs are those of quantize. */

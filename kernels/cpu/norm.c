@@ -19,8 +19,10 @@ struct norm_loop {
     bool has_terms;
     struct cpu_sum sum;
     int64_t n_segments;
-    void *kept;  /* or NULL */
-    float *gain; /* weights, of codes */
+    void *kept;   /* or NULL */
+    void *stored; /* or NULL: norms that are rounded as if they were stored,
+                     room for those of a batch */
+    float *gain;  /* weights, of codes */
 };
 
 /*
@@ -42,10 +44,17 @@ static bool has_groups(const struct rmsnorm_quantize_plan *plan)
     return plan && plan->quantize.dynamic && plan->quantize.tiles.n_tiles > 1;
 }
 
+/* Are codes those of rounded norms? */
+static bool is_stored(const struct cpu_norm_call *call)
+{
+    return call->quantize && call->plan->rounding == RMSNORM_ROUND_TYPE &&
+           call->x->dtype != ROPED_F32;
+}
+
 /* Of codes that no loop of the norm's own makes. */
 static bool has_codes(const struct cpu_norm_call *call)
 {
-    return call->quantize && !call->quantize->is_fp8;
+    return call->quantize && !call->quantize->is_fp8 && !is_stored(call);
 }
 
 /* The scales of whole rows, given or dynamic. */
@@ -103,13 +112,52 @@ static void code_batch(const struct norm_loop *loop, int64_t row,
     code_quantize_rows(loop->rows, &loop->codes, &source, row, row + rows->n);
 }
 
+/* Rounded norms in the first-level cache, as a source of codes. */
+struct stored_rows {
+    const struct cpu_rows *rows;
+    const struct roped_tensor *x;
+    int64_t row, width;
+};
+
+static void load_stored(const void *of, int64_t row, int64_t first, int64_t n,
+                        float *to)
+{
+    const struct stored_rows *from = of;
+    const enum roped_dtype dtype = from->x->dtype;
+    from->rows->widen(dtype, to,
+                      element_of(dtype, from->x->data,
+                                 (row - from->row) * from->width + first),
+                      n);
+}
+
+static void store_batch(const struct norm_loop *loop, int64_t row,
+                        const struct cpu_norm_rows *rows, void *stored)
+{
+    const int64_t width = loop->norm.width;
+    const struct roped_tensor x = {.dtype = loop->norm.type, .data = stored};
+    const struct stored_rows from = {loop->rows, &x, row, width};
+    const struct code_source source = {load_stored, &from, &x, row};
+    struct cpu_norm norm = loop->norm;
+    struct cpu_norm_rows own = *rows;
+    norm.to = norm.type;
+    norm.is_streamed = false;
+    own.y = stored;
+    own.stride.y = width;
+    loop->rows->normalize(&norm, &own);
+    code_quantize_rows(loop->rows, &loop->codes, &source, row, row + rows->n);
+}
+
 static void normalize_batch(const struct norm_loop *loop, int64_t row,
-                            const struct cpu_norm_rows *rows)
+                            const struct cpu_norm_rows *rows, void *stored)
 {
     const struct cpu_norm_call *call = loop->call;
     const struct rmsnorm_quantize_plan *plan = call->quantize;
     struct cpu_norm_rows divided = *rows;
     float divisor[CPU_ROWS];
+    if (stored) {
+        store_batch(loop, row, rows, stored);
+        return;
+    }
     if (has_codes(call)) {
         code_batch(loop, row, rows);
         return;
@@ -185,7 +233,7 @@ static int64_t batch_of(const struct norm_loop *loop)
 }
 
 static void normalize_batches(const struct norm_loop *loop, int64_t begin,
-                              int64_t end, void *kept)
+                              int64_t end, void *kept, void *stored)
 {
     const struct cpu_norm_call *call = loop->call;
     const struct cpu_norm *norm = &loop->norm;
@@ -220,13 +268,13 @@ static void normalize_batches(const struct norm_loop *loop, int64_t begin,
             rows.residual = row_of(loop, call->added, row);
             rows.stride.residual = stride_of(loop, call->added);
         }
-        normalize_batch(loop, row, &rows);
+        normalize_batch(loop, row, &rows, stored);
     }
 }
 
 static void normalize_rows(void *context, int64_t begin, int64_t end)
 {
-    normalize_batches(context, begin, end, NULL);
+    normalize_batches(context, begin, end, NULL, NULL);
 }
 
 static void normalize_segments(void *context, int64_t begin, int64_t end)
@@ -235,12 +283,13 @@ static void normalize_segments(void *context, int64_t begin, int64_t end)
     const int64_t n_rows = loop->call->plan->n_rows;
     const int64_t rows = cpu_ceil_div(n_rows, loop->n_segments);
     const int64_t room = batch_of(loop) * loop->norm.width;
-    const size_t bytes =
-        loop->kept ? roped_dtype_bytes(loop->sum.kept_dtype) : 0;
+    const size_t bytes = roped_dtype_bytes(loop->sum.kept_dtype),
+                 stored = roped_dtype_bytes(loop->norm.type);
     for (int64_t i = begin; i < end; i++)
-        normalize_batches(loop, i * rows, cpu_smaller(n_rows, (i + 1) * rows),
-                          loop->kept ? cpu_at(loop->kept, i * room, bytes)
-                                     : NULL);
+        normalize_batches(
+            loop, i * rows, cpu_smaller(n_rows, (i + 1) * rows),
+            loop->kept ? cpu_at(loop->kept, i * room, bytes) : NULL,
+            loop->stored ? cpu_at(loop->stored, i * room, stored) : NULL);
 }
 
 static bool is_in_place(const struct cpu_norm_call *call)
@@ -316,17 +365,20 @@ static enum roped_status take_scratch(struct norm_loop *loop, bool keeps,
     loop->sum.kept_dtype = dtype;
     if (keeps && loop->has_terms)
         loop->norm.from = dtype;
-    const int64_t n =
-        keeps ? loop->n_segments * batch_of(loop) * norm->width : 0;
+    const size_t n = (size_t)(loop->n_segments * batch_of(loop) * norm->width);
+    const size_t kept = keeps ? n * roped_dtype_bytes(dtype) : 0;
+    const bool stores = is_stored(loop->call);
     void *scratch;
-    enum roped_status status = cpu_scratch(
-        queue,
-        (size_t)gains * sizeof(float) + (size_t)n * roped_dtype_bytes(dtype),
-        &scratch, err);
+    enum roped_status status =
+        cpu_scratch(queue,
+                    (size_t)gains * sizeof(float) + kept +
+                        (stores ? n * roped_dtype_bytes(norm->type) : 0),
+                    &scratch, err);
     if (status)
         return status;
     loop->gain = scratch;
     loop->kept = keeps ? loop->gain + gains : NULL;
+    loop->stored = stores ? cpu_at(loop->gain + gains, (int64_t)kept, 1) : NULL;
     if (has_codes(loop->call))
         loop->rows->fill_weight(norm->weight_dtype, loop->gain, norm->weight,
                                 norm->bias, norm->width);
@@ -346,7 +398,7 @@ enum roped_status cpu_norm_sums(const struct cpu_norm_call *norm,
     const bool has_terms =
         is_sum && (plan->has_scales || residual_dtype != dtype ||
                    norm->quantize || roped_tensor_given(norm->addend));
-    if (!has_terms && !has_codes(norm)) {
+    if (!has_terms && !has_codes(norm) && !is_stored(norm)) {
         cpu_norm_rows(norm, call, queue);
         return ROPED_OK;
     }

@@ -150,7 +150,8 @@ static const void *element_of(const struct quantize_loop *loop, int64_t row,
                               int64_t i)
 {
     const struct roped_tensor *x = loop->source->x;
-    return cpu_at(x->data, row * cpu_stride(x, loop->plan->tiles.width) + i,
+    const int64_t stride = cpu_stride(x, loop->plan->tiles.width);
+    return cpu_at(x->data, (row - loop->source->first) * stride + i,
                   roped_dtype_bytes(x->dtype));
 }
 
@@ -543,7 +544,7 @@ enum roped_status roped_cpu_quantize(const struct roped_call *call,
     const struct roped_tensor *x = &call->in[QUANTIZE_X];
     const struct quantize_rows rows = {queue->backend->rows, x,
                                        cpu_stride(x, plan->tiles.width)};
-    const struct code_source source = {load_rows, &rows, x};
+    const struct code_source source = {load_rows, &rows, x, 0};
     (void)err;
     code_quantize(plan, &source, call, queue);
     return ROPED_OK;

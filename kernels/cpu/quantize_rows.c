@@ -4,7 +4,7 @@
  * their bits.
  */
 #include "cpu/quantize_rows.h"
-#include "cpu/rows_isa.h"
+#include "cpu/quotients.h"
 
 #include <math.h>
 
@@ -116,7 +116,8 @@ struct making {
     uint8_t *to;
     int64_t n;
     bool is_streamed;
-    float divisor[STEPS];                        /* of each step */
+    /* of each step: see struct divisor */
+    float divisor[STEPS], inverse[STEPS], rest[STEPS];
     _Alignas(64) uint16_t two[STEPS * STEP / 2]; /* codes, a byte each */
     _Alignas(64) uint8_t code[CPU_BLOCK];
 };
@@ -166,12 +167,19 @@ INLINE void make(enum code_element element, bool is_exact, struct making *of)
 {
     const int64_t n_steps = (of->n + 2 * STEP - 1) / (2 * STEP) * 2;
     for (int64_t i = 0; is_exact && i < n_steps; i++)
-        of->divisor[i] = 1 / of->divisor[i];
+        of->inverse[i] = 1 / of->divisor[i];
+    for (int64_t i = 0; !is_exact && i < n_steps; i++) {
+        const struct divisor one = divisor_of(of->divisor[i]);
+        of->inverse[i] = one.inverse;
+        of->rest[i] = one.rest;
+    }
     for (int64_t i = 0; i < of->n; i += BLOCK) {
-        const block x = load_step(element, of, i), by = step_of(of->divisor, i);
+        const block x = load_step(element, of, i);
+        const block inverse = step_of(of->inverse, i);
         store_quotients(element, of, i,
-                        is_exact ? product(x, by)
-                                 : (block){x.lo / by.lo, x.hi / by.hi},
+                        is_exact ? product(x, inverse)
+                                 : quotients(x, step_of(of->divisor, i),
+                                             inverse, step_of(of->rest, i)),
                         of->n - i < BLOCK ? of->n - i : BLOCK);
     }
 }

@@ -4,7 +4,7 @@
  * has no tables of bytes.
  */
 #include "cpu/quantize_rows.h"
-#include "cpu/rows_isa.h"
+#include "cpu/quotients.h"
 
 #if defined(HAS_BYTE_TABLES)
 #include "cpu/fp8_steps.h"
@@ -120,17 +120,16 @@ INLINE void divide_tiles(enum roped_dtype dtype, float least, bool is_streamed,
     for (int64_t first = 0, j = 0; first < of->n; first += of->tile, j++) {
         const int64_t left = of->n - first;
         const int64_t end = left < of->tile ? of->n : first + of->tile;
-        const vfloat by = splat(of->divisor[j]);
+        const struct divisor by = divisor_of(of->divisor[j]);
         for (int64_t i = first; i < end; i += BLOCK) {
             const int64_t n = end - i < BLOCK ? end - i : BLOCK;
             const void *from = at(dtype, of->x, i);
             if (of->ahead)
                 prefetch_elements(dtype, at(ROPED_U8, from, of->ahead), BLOCK);
-            const block x = load(dtype, HALVES, from, n);
-            store_raw8(
-                of->to + i,
-                low_bytes(i8_of(x.lo / by, least), i8_of(x.hi / by, least)), n,
-                is_streamed);
+            const block q = quotients_by(load(dtype, HALVES, from, n), by, by);
+            store_raw8(of->to + i,
+                       low_bytes(i8_of(q.lo, least), i8_of(q.hi, least)), n,
+                       is_streamed);
         }
     }
 }

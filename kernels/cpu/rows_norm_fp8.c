@@ -1,6 +1,7 @@
 /*
  * rows_norm_fp8.c - norms divided by a scale, given or their own, into FP8.
  */
+#include "cpu/quotients.h"
 #include "cpu/rows_norm.h"
 
 enum {
@@ -225,11 +226,11 @@ INLINE bool store_codes(struct fp8_form form, struct run run, int n_blocks)
 INLINE void divide_block(struct fp8_form form, struct run run, int64_t n)
 {
     const enum order order = order_of(form.from);
-    const struct quotient hi = form.is_halved ? run.hi : run.lo;
+    const struct divisor lo = divisor_of(run.lo.divisor);
+    const struct divisor hi = form.is_halved ? divisor_of(run.hi.divisor) : lo;
     const block v = fp8_norm(form, load(form.from, order, run.x, n), run.weight,
                              both(run.s));
-    store(form.to, order, run.y,
-          (block){v.lo / splat(run.lo.divisor), v.hi / splat(hi.divisor)}, 1, n,
+    store(form.to, order, run.y, quotients_by(v, lo, hi), 1, n,
           form.is_streamed);
 }
 

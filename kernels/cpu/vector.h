@@ -15,6 +15,7 @@
  *                                   quotients, none of them NaN: see below.
  *                                   false where that cannot tell all of them
  *     bounded                       x, of magnitude at most bound
+ *     any_nan                       is a lane of a block NaN?
  *     vmask                         some of the lanes: is_less, is_nan
  *     pick_lanes                    of these from yes, of the others from no
  *     at_least                      x, or least where that is larger or x is

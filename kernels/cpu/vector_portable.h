@@ -203,6 +203,15 @@ INLINE vbits nan_lanes(vfloat x)
     return above(magnitude_of(x), splat_bits(0x7F800000u));
 }
 
+INLINE bool any_nan(block x)
+{
+    const vbits nan = nan_lanes(x.lo) | nan_lanes(x.hi);
+    uint32_t any = 0;
+    for (int i = 0; i < LANES; i++)
+        any |= nan[i];
+    return any != 0;
+}
+
 /* The lower halves of eight lanes. */
 INLINE raw16 pack_halves(vbits lo, vbits hi)
 {
