@@ -96,7 +96,10 @@ static void load_normal(const void *of, int64_t row, int64_t first, int64_t n,
     const bool rounds = norm->type != ROPED_F32;
     const struct cpu_normal how = {
         from->from, norm->type, rounds && norm->rounds_product,
-        rounds && norm->rounds_result, from->rows->s[i]};
+        rounds && norm->rounds_result, from->rows->s[i],
+        /* of the next batch */
+        from->rows->n * from->rows->stride.x *
+            (int64_t)roped_dtype_bytes(from->from)};
     from->loop->rows->normal(
         &how, to,
         element_of(from->from, from->rows->x, i * from->rows->stride.x + first),

@@ -143,6 +143,7 @@ struct cpu_normal {
     enum roped_dtype from, type;
     bool rounds_product, rounds_result;
     float s;
+    int64_t ahead; /* bytes: how far ahead memory is asked for */
 };
 
 /*

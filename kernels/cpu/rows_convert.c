@@ -125,7 +125,8 @@ INLINE void normal_row(enum roped_dtype from, enum roped_dtype type,
     const bool rounds_result = how->rounds_result;
     for (int64_t i = 0; i < n; i += BLOCK) {
         const int64_t part = n - i < BLOCK ? n - i : BLOCK;
-        prefetch_ahead(from, at(from, x, i), BLOCK);
+        prefetch_elements(from, at(ROPED_U8, at(from, x, i), how->ahead),
+                          BLOCK);
         block z = times(load(from, HALVES, at(from, x, i), part), s);
         if (rounds_product)
             z = round_to(type, z);
