@@ -18,6 +18,7 @@ struct fp8_form {
     bool is_rounded, is_streamed;
     bool has_largest; /* values that have the largest code are frequent */
     bool is_halved;   /* lo and hi have scales of their own */
+    bool is_kept;     /* x are norms, floats in the order of from */
     int64_t size;     /* of groups */
     const struct cpu_norm *norm;
 };
@@ -49,10 +50,13 @@ INLINE block fp8_norm(struct fp8_form form, block z, const float *weight,
     block v = product(z, s);
     if (form.is_rounded)
         v = round_like_x(form.from, form.norm, v);
-    v = product(v, load32(weight));
-    return form.is_rounded && form.norm->rounds_result
-               ? round_like_x(form.from, form.norm, v)
-               : v;
+    return product(v, load32(weight));
+}
+
+/* What elements of a run are, at most a block. */
+INLINE enum roped_dtype type_of(struct fp8_form form)
+{
+    return form.is_kept ? ROPED_F32 : form.from;
 }
 
 INLINE block both(float s)
@@ -87,16 +91,21 @@ INLINE void largest_lanes(const vfloat *x, int n, float *out)
         out[i] = largest_lane(x[i]);
 }
 
-/* The largest |y| of n elements, spread over the lanes. */
+/* The largest |y| of n elements, spread over the lanes; all are kept, unless
+ * kept is NULL. */
 INLINE vfloat largest_norms(struct fp8_form form, const void *x,
-                            const float *weight, float s, int64_t n)
+                            const float *weight, float s, int64_t n,
+                            float *kept)
 {
     block largest = {splat(0), splat(0)};
     for (int64_t i = 0; i < n; i += BLOCK) {
         const block z =
             load(form.from, order_of(form.from), at(form.from, x, i),
                  n - i < BLOCK ? n - i : BLOCK);
-        add_largest(&largest, fp8_norm(form, z, weight + i, both(s)));
+        const block v = fp8_norm(form, z, weight + i, both(s));
+        add_largest(&largest, v);
+        if (kept)
+            store32(kept + i, v);
     }
     return larger_magnitude(largest.lo, largest.hi);
 }
@@ -107,8 +116,8 @@ INLINE void largest_of_rows(struct fp8_form form, const struct norm_part *part,
     const struct norm_part a = *part;
     for (int64_t row = 0; row < a.rows->n; row++) {
         const void *x = source_at(form.from, a.rows, row, a.first, false).x;
-        const float of_part =
-            largest_lane(largest_norms(form, x, a.weight, a.rows->s[row], a.n));
+        const float of_part = largest_lane(
+            largest_norms(form, x, a.weight, a.rows->s[row], a.n, NULL));
         largest[row] = of_part > largest[row] ? of_part : largest[row];
     }
 }
@@ -175,12 +184,22 @@ INLINE float above_quotient(float s, float inverse)
     return factor >= 0x1p-100f && factor <= 0x1p100f ? factor : 0;
 }
 
-INLINE struct run run_at(enum roped_dtype from, struct run run, int64_t i)
+INLINE struct run run_at(struct fp8_form form, struct run run, int64_t i)
 {
-    run.x = at(from, run.x, i);
+    run.x = at(type_of(form), run.x, i);
     run.weight += i;
     run.y += i;
     return run;
+}
+
+/* The norm of the first n elements of a run, at most a block, whose lanes
+ * behind them hold anything. */
+INLINE block norm_at(struct fp8_form form, struct run run, int64_t n)
+{
+    if (form.is_kept)
+        return load32(run.x);
+    return fp8_norm(form, load(form.from, order_of(form.from), run.x, n),
+                    run.weight, both(run.s));
 }
 
 /*
@@ -202,12 +221,11 @@ INLINE bool store_codes(struct fp8_form form, struct run run, int n_blocks)
     if (UNLIKELY(lo.factor == 0 || hi.factor == 0))
         return false;
     for (int i = 0; i < n_blocks; i++) {
-        const float *w = run.weight + i * BLOCK;
-        const block z =
-            load(form.from, order, at(form.from, run.x, i * BLOCK), BLOCK);
-        q[i] = form.is_rounded
-                   ? product(fp8_norm(form, z, w, both(run.s)), inverse)
-                   : fp8_norm(form, z, w, factor);
+        const struct run one = run_at(form, run, i * BLOCK);
+        q[i] = form.is_rounded || form.is_kept
+                   ? product(norm_at(form, one, BLOCK), inverse)
+                   : fp8_norm(form, load(form.from, order, one.x, BLOCK),
+                              one.weight, factor);
         if (form.has_largest)
             q[i] = bounded(q[i], bound);
     }
@@ -228,10 +246,8 @@ INLINE void divide_block(struct fp8_form form, struct run run, int64_t n)
     const enum order order = order_of(form.from);
     const struct divisor lo = divisor_of(run.lo.divisor);
     const struct divisor hi = form.is_halved ? divisor_of(run.hi.divisor) : lo;
-    const block v = fp8_norm(form, load(form.from, order, run.x, n), run.weight,
-                             both(run.s));
-    store(form.to, order, run.y, quotients_by(v, lo, hi), 1, n,
-          form.is_streamed);
+    store(form.to, order, run.y, quotients_by(norm_at(form, run, n), lo, hi), 1,
+          n, form.is_streamed);
 }
 
 /* At most LARGEST_GROUP elements, of which some cannot be told: the blocks with
@@ -245,7 +261,7 @@ struct rest {
 INLINE void store_rest(struct fp8_form form, const struct rest *rest)
 {
     for (int64_t i = 0; i < rest->n; i += BLOCK) {
-        const struct run run = run_at(form.from, rest->run, i);
+        const struct run run = run_at(form, rest->run, i);
         const int64_t n = rest->n - i < BLOCK ? rest->n - i : BLOCK;
         if (n < BLOCK || !store_codes(form, run, 1))
             divide_block(form, run, n);
@@ -263,15 +279,18 @@ INLINE void divide_rest(enum roped_dtype from, enum roped_dtype to,
                             .has_largest = rest->form.has_largest,
                             .is_halved = true,
                             .norm = rest->form.norm};
-    struct fp8_form rounded = form;
+    struct fp8_form rounded = form, kept = form;
     struct rest buffered = *rest;
     raw8 codes;
     int64_t i = 0;
     if (size_of(to) > 1)
         return;
     rounded.is_rounded = true;
+    kept.is_kept = true;
     buffered.run.y = code;
-    if (rest->form.is_rounded)
+    if (rest->form.is_kept)
+        store_rest(kept, &buffered);
+    else if (rest->form.is_rounded)
         store_rest(rounded, &buffered);
     else
         store_rest(form, &buffered);
@@ -290,16 +309,10 @@ INLINE void divide_run(struct fp8_form form, struct run run, int64_t n)
     CALL_INSTANCE(form.from, form.to, divide_rest, &rest)
 }
 
-/* Norms in 16 bits often have quotients that are codes, or half-way between
- * two, which a product cannot tell: they are divided without trying it. */
 INLINE void quantize_blocks(struct fp8_form form, struct run run, int n_blocks)
 {
-    if (form.is_rounded && form.norm->rounds_result) {
-        for (int i = 0; i < n_blocks; i++)
-            divide_block(form, run_at(form.from, run, i * BLOCK), BLOCK);
-    } else if (UNLIKELY(!store_codes(form, run, n_blocks))) {
+    if (UNLIKELY(!store_codes(form, run, n_blocks)))
         divide_run(form, run, n_blocks * BLOCK);
-    }
 }
 
 INLINE void quantize_rows(struct fp8_form form, const struct norm_part *part)
@@ -322,10 +335,10 @@ INLINE void quantize_rows(struct fp8_form form, const struct norm_part *part)
         int64_t i = 0;
         for (; i + STEP <= a.n; i += STEP) {
             prefetch_elements(form.from, at(form.from, run.x, batch + i), STEP);
-            quantize_blocks(form, run_at(form.from, run, i), STEP / BLOCK);
+            quantize_blocks(form, run_at(form, run, i), STEP / BLOCK);
         }
         if (i < a.n)
-            divide_run(form, run_at(form.from, run, i), a.n - i);
+            divide_run(form, run_at(form, run, i), a.n - i);
     }
 }
 
@@ -391,10 +404,10 @@ INLINE struct quotient quotient_of(const struct group_factors *of, int group)
                              of->factor[group]};
 }
 
-/* The largest |y| of n groups. Two of a block, in lo and in hi: a block that
- * ends with the first has zeros in hi. */
+/* The largest |y| of n groups, and all that they are of. Two of a block, in lo
+ * and in hi: a block that ends with the first has zeros in hi. */
 INLINE void largest_of_groups(struct fp8_form form, const struct run *run,
-                              int n, float *out)
+                              int n, float *kept, float *out)
 {
     const int64_t size = form.size;
     vfloat largest[MOST_GROUPS + 1];
@@ -407,8 +420,10 @@ INLINE void largest_of_groups(struct fp8_form form, const struct run *run,
             const block v = fp8_norm(form, z, weight, both(run->s));
             largest[i] = larger_magnitude(v.lo, splat(0));
             largest[i + 1] = larger_magnitude(v.hi, splat(0));
+            store32(kept + i * size, v);
         } else {
-            largest[i] = largest_norms(form, x, weight, run->s, size);
+            largest[i] =
+                largest_norms(form, x, weight, run->s, size, kept + i * size);
         }
     }
     largest_lanes(largest, n, out);
@@ -416,11 +431,12 @@ INLINE void largest_of_groups(struct fp8_form form, const struct run *run,
 
 /* One loop per step, so that groups do not wait for each other's divisions. */
 INLINE void find_factors(struct fp8_form form, const struct group_part *a,
-                         const struct run *run, struct group_factors *out)
+                         const struct run *run, float *kept,
+                         struct group_factors *out)
 {
     const int n = (int)(a->part.n / form.size);
     const float s = a->part.is_tame ? run->s : 0;
-    largest_of_groups(form, run, n, out->divisor);
+    largest_of_groups(form, run, n, kept, out->divisor);
     for (int i = 0; i < n; i++)
         out->divisor[i] = cpu_fp8_scale_of(a->job.scale, out->divisor[i]);
     for (int i = 0; i < n; i++)
@@ -434,7 +450,7 @@ INLINE void halved_groups(struct fp8_form form, struct run run, int n,
                           const struct group_factors *of)
 {
     for (int i = 0; i < n; i += 2) {
-        struct run pair = run_at(form.from, run, i * form.size);
+        struct run pair = run_at(form, run, i * form.size);
         pair.lo = quotient_of(of, i);
         pair.hi = quotient_of(of, i + 1 < n ? i + 1 : i);
         if (i + 1 < n)
@@ -448,9 +464,13 @@ INLINE void groups_of_row(struct fp8_form form, const struct group_part *a,
                           struct run run, float *scales, int64_t batch)
 {
     struct group_factors of;
+    _Alignas(64) float kept[COLUMNS + BLOCK];
     const int64_t size = form.size;
     const int n = (int)(a->part.n / size);
-    find_factors(form, a, &run, &of);
+    const void *next = at(form.from, run.x, batch);
+    find_factors(form, a, &run, kept, &of);
+    form.is_kept = true;
+    run.x = kept;
     for (int i = 0; i < n; i++)
         scales[i * a->job.scales.group] = of.divisor[i];
     if (form.is_halved) {
@@ -458,9 +478,9 @@ INLINE void groups_of_row(struct fp8_form form, const struct group_part *a,
         return;
     }
     for (int i = 0; i < n; i++) {
-        struct run group = run_at(form.from, run, i * size);
+        struct run group = run_at(form, run, i * size);
         group.lo = group.hi = quotient_of(&of, i);
-        prefetch_elements(form.from, at(form.from, group.x, batch), size);
+        prefetch_elements(form.from, at(form.from, next, i * size), size);
         quantize_blocks(form, group, (int)(size / BLOCK));
     }
 }
