@@ -126,7 +126,7 @@ static enum roped_status fill_weights(struct heads_loop *loop,
             continue;
         float *weight = (float *)scratch + i * room;
         queue->backend->rows->fill_weight(
-            (enum roped_dtype)plan->norm.weight_dtype, weight,
+            ROPED_F32, (enum roped_dtype)plan->norm.weight_dtype, weight,
             loop->call->in[part->weight].data, plan->norm.weight_bias,
             part->width);
         loop->weight[i] = weight;

@@ -51,6 +51,16 @@ static bool is_stored(const struct cpu_norm_call *call)
            call->x->dtype != ROPED_F32;
 }
 
+/* Are rows scaled by their largest norms, which are kept for their codes?
+ * Floats are read again as fast as they would be kept. */
+static bool is_scaled(const struct cpu_norm_call *call, enum roped_dtype from)
+{
+    return from != ROPED_F32 && call->quantize && call->quantize->is_fp8 &&
+           call->quantize->quantize.dynamic && !is_stored(call) &&
+           call->quantize->quantize.tiles.n_tiles == 1 &&
+           call->plan->hidden <= CPU_KEPT;
+}
+
 /* Of codes that no loop of the norm's own makes. */
 static bool has_codes(const struct cpu_norm_call *call)
 {
@@ -93,13 +103,14 @@ static void load_normal(const void *of, int64_t row, int64_t first, int64_t n,
     const struct normal_rows *from = of;
     const struct cpu_norm *norm = &from->loop->norm;
     const int64_t i = row - from->row;
-    const bool rounds = norm->type != ROPED_F32;
     const struct cpu_normal how = {
-        from->from, norm->type, rounds && norm->rounds_product,
-        rounds && norm->rounds_result, from->rows->s[i],
+        .from = from->from,
+        .type = norm->type,
+        .rounds_product = norm->type != ROPED_F32 && norm->rounds_product,
+        .s = from->rows->s[i],
         /* of the next batch */
-        from->rows->n * from->rows->stride.x *
-            (int64_t)roped_dtype_bytes(from->from)};
+        .ahead = from->rows->n * from->rows->stride.x *
+                 (int64_t)roped_dtype_bytes(from->from)};
     from->loop->rows->normal(
         &how, to,
         element_of(from->from, from->rows->x, i * from->rows->stride.x + first),
@@ -172,6 +183,11 @@ static void normalize_batch(const struct norm_loop *loop, int64_t row,
                                      tiles->scale_row, tiles->scale_tile};
         loop->rows->normalize_groups(&loop->norm, rows, tiles->tile_width,
                                      &loop->scale, &of_rows);
+        return;
+    }
+    if (loop->gain) {
+        loop->rows->normalize_scaled(&loop->norm, rows, loop->gain,
+                                     &loop->scale, scales + row);
         return;
     }
     if (plan) {
@@ -320,7 +336,6 @@ static struct cpu_norm norm_of(const struct cpu_norm_call *call, bool is_large)
         .shift_dtype = call->bias ? call->bias->dtype : ROPED_NO_DTYPE,
         .shift = call->bias ? call->bias->data : NULL,
         .rounds_product = plan->rounding != RMSNORM_ROUND_ONCE,
-        .rounds_result = plan->rounding == RMSNORM_ROUND_TYPE,
         .is_added = call->added != NULL,
         .rounds_norm = call->rounds_norm,
         .is_streamed = is_large && !is_in_place(call),
@@ -382,9 +397,12 @@ static enum roped_status take_scratch(struct norm_loop *loop, bool keeps,
     loop->gain = scratch;
     loop->kept = keeps ? loop->gain + gains : NULL;
     loop->stored = stores ? cpu_at(loop->gain + gains, (int64_t)kept, 1) : NULL;
-    if (has_codes(loop->call))
-        loop->rows->fill_weight(norm->weight_dtype, loop->gain, norm->weight,
+    if (has_codes(loop->call) || is_scaled(loop->call, norm->from))
+        loop->rows->fill_weight(has_codes(loop->call) ? ROPED_F32 : norm->from,
+                                norm->weight_dtype, loop->gain, norm->weight,
                                 norm->bias, norm->width);
+    else
+        loop->gain = NULL;
     return ROPED_OK;
 }
 
@@ -401,7 +419,8 @@ enum roped_status cpu_norm_sums(const struct cpu_norm_call *norm,
     const bool has_terms =
         is_sum && (plan->has_scales || residual_dtype != dtype ||
                    norm->quantize || roped_tensor_given(norm->addend));
-    if (!has_terms && !has_codes(norm) && !is_stored(norm)) {
+    if (!has_terms && !has_codes(norm) && !is_stored(norm) &&
+        !is_scaled(norm, dtype)) {
         cpu_norm_rows(norm, call, queue);
         return ROPED_OK;
     }

@@ -163,6 +163,7 @@ static enum roped_status take_scratch(struct gradient_loop *loop,
     loop->partial = scratch;
     loop->gain = (float *)(loop->partial + n_sums);
     loop->rows->fill_weight(
+        ROPED_F32,
         has_weight ? (enum roped_dtype)plan->weight_dtype : ROPED_NO_DTYPE,
         loop->gain, has_weight ? loop->of.weight->data : NULL,
         has_weight ? plan->weight_bias : 0, plan->hidden);

@@ -75,8 +75,8 @@ static void finish_group(const struct pair_loop *loop, int64_t group,
     const struct rmsnorm_plan *norm = &plan->norm;
     const enum roped_dtype dtype = gated ? ROPED_F32 : loop->dtype;
     const void *x = column_at(loop, loop->of.x, group, 0);
-    struct cpu_normal normal = {dtype, loop->dtype, loop->rounds,
-                                plan->rounds_norm, 0, CPU_AHEAD};
+    struct cpu_normal normal = {
+        dtype, loop->dtype, loop->rounds, plan->rounds_norm, 0, CPU_AHEAD};
     for (int64_t i = 0; gated && i < norm->hidden; i += CPU_BLOCK) {
         const struct cpu_gated of = {.up_dtype = loop->dtype,
                                      .to_dtype = ROPED_F32,
@@ -127,9 +127,9 @@ static enum roped_status take_scratch(struct pair_loop *loop,
         return status;
     loop->gain = scratch;
     loop->gated = keeps ? loop->gain + room : NULL;
-    loop->rows->fill_weight((enum roped_dtype)plan->norm.weight_dtype,
-                            loop->gain, loop->of.weight->data,
-                            plan->norm.weight_bias, width);
+    loop->rows->fill_weight(
+        ROPED_F32, (enum roped_dtype)plan->norm.weight_dtype, loop->gain,
+        loop->of.weight->data, plan->norm.weight_bias, width);
     return ROPED_OK;
 }
 

@@ -45,6 +45,7 @@ const struct cpu_rows ISA(cpu_rows) = {
     .fill_weight = ISA(cpu_fill_weight),
     .normalize = ISA(cpu_normalize),
     .largest = ISA(cpu_largest),
+    .normalize_scaled = ISA(cpu_normalize_scaled),
     .normalize_groups = ISA(cpu_normalize_groups),
     .fence = fence_streams,
     .binary = &ISA(cpu_binary_rows),

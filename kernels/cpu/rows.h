@@ -38,6 +38,7 @@ enum {
     CPU_ROWS = 64,
     CPU_WEIGHTS = 32,
     CPU_AHEAD = 8192, /* bytes: how far ahead memory is asked for */
+    CPU_KEPT = 8192,  /* floats of a row that the first-level cache may hold */
     CPU_LANES = 32    /* divides a block's elements where one loop does all */
 };
 
@@ -95,7 +96,6 @@ struct cpu_norm {
     enum roped_dtype type; /* of x, also where from is F32 in its place */
     bool rounds_product;   /* z * s to the type of x, before the weight; with
                               means also its product with the weight */
-    bool rounds_result;    /* the same after it, where y is FP8 */
     bool is_added;         /* residual is added to the norm, in the place of x,
                               and y has the type of x */
     bool rounds_norm;      /* the norm to that type first */
@@ -229,9 +229,10 @@ struct cpu_rows {
                 int64_t n);
 
     /* w[i] = bias + weight[i]; dtype as cpu_norm's weight_dtype. w has room for
-     * n rounded up to CPU_WEIGHTS. */
-    void (*fill_weight)(enum roped_dtype dtype, float *w, const void *weight,
-                        float bias, int64_t n);
+     * n rounded up to CPU_WEIGHTS, and the order of rows of that type where
+     * normalize_scaled reads it; that of F32 is the order of i. */
+    void (*fill_weight)(enum roped_dtype of, enum roped_dtype dtype, float *w,
+                        const void *weight, float bias, int64_t n);
 
     /* Writes y, and sum where y is not FP8. y and sum may be x or residual. */
     void (*normalize)(const struct cpu_norm *norm,
@@ -240,6 +241,14 @@ struct cpu_rows {
     /* largest[row] = the largest |y| that is not NaN, or 0. */
     void (*largest)(const struct cpu_norm *norm,
                     const struct cpu_norm_rows *rows, float *largest);
+
+    /* Writes FP8 y, divided by a scale for each row, and the scales, of rows of
+     * at most CPU_KEPT elements: their norms are computed once. weight: as
+     * fill_weight has it. divisor and residual are not read. */
+    void (*normalize_scaled)(const struct cpu_norm *norm,
+                             const struct cpu_norm_rows *rows,
+                             const float *weight,
+                             const struct cpu_fp8_scale *scale, float *scales);
 
     /*
      * Writes FP8 y, divided by a scale for every group of group_size elements,

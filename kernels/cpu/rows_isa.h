@@ -37,14 +37,19 @@ void ISA(cpu_add)(enum roped_dtype dtype, int64_t width,
                   const struct cpu_norm_rows *rows, bool is_streamed);
 void ISA(cpu_sum)(const struct cpu_sum *how, const struct cpu_terms *row,
                   int64_t n);
-void ISA(cpu_fill_weight)(enum roped_dtype dtype, float *w, const void *weight,
-                          float bias, int64_t n);
+void ISA(cpu_fill_weight)(enum roped_dtype of, enum roped_dtype dtype, float *w,
+                          const void *weight, float bias, int64_t n);
 void ISA(cpu_normalize)(const struct cpu_norm *norm,
                         const struct cpu_norm_rows *rows);
 void ISA(cpu_normalize_fp8)(const struct cpu_norm *norm,
                             const struct cpu_norm_rows *rows);
 void ISA(cpu_largest)(const struct cpu_norm *norm,
                       const struct cpu_norm_rows *rows, float *largest);
+void ISA(cpu_normalize_scaled)(const struct cpu_norm *norm,
+                               const struct cpu_norm_rows *rows,
+                               const float *weight,
+                               const struct cpu_fp8_scale *scale,
+                               float *scales);
 void ISA(cpu_normalize_groups)(const struct cpu_norm *norm,
                                const struct cpu_norm_rows *rows,
                                int64_t group_size,

@@ -210,10 +210,13 @@ INLINE void fill_ordered(enum roped_dtype dtype, enum order order, float *w,
             store32(w + i, (block){splat(bias + 1), splat(bias + 1)});
 }
 
-void ISA(cpu_fill_weight)(enum roped_dtype dtype, float *w, const void *weight,
-                          float bias, int64_t n)
+void ISA(cpu_fill_weight)(enum roped_dtype of, enum roped_dtype dtype, float *w,
+                          const void *weight, float bias, int64_t n)
 {
-    fill_ordered(dtype, HALVES, w, weight, bias, n);
+    if (order_of(of) == PAIRS)
+        fill_ordered(dtype, PAIRS, w, weight, bias, n);
+    else
+        fill_ordered(dtype, HALVES, w, weight, bias, n);
 }
 
 /* ------------------------------------------------------------------- rows */

@@ -361,12 +361,20 @@ static void quantize(const struct norm_part *a)
     CALL_INSTANCE(a->norm->from, a->norm->to, quantize_part, a)
 }
 
+static bool are_tame(const float *weight, int64_t n)
+{
+    vint most = (vint)splat(0);
+    for (int64_t i = 0; i < n; i += BLOCK) {
+        const block w = load32(weight + i);
+        most = larger_integers((vint)w.lo & INT32_MAX, most);
+        most = larger_integers((vint)w.hi & INT32_MAX, most);
+    }
+    return all_below((vfloat)most, 0x1p63f);
+}
+
 static bool has_tame_weights(const struct norm_part *a)
 {
-    block sum = both(0);
-    for (int64_t i = 0; i < a->n; i += BLOCK)
-        add_squares(&sum, load32(a->weight + i));
-    return all_below(sum.lo, 0x1p126f) && all_below(sum.hi, 0x1p126f);
+    return are_tame(a->weight, a->n);
 }
 
 void ISA(cpu_normalize_fp8)(const struct cpu_norm *norm,
@@ -375,6 +383,80 @@ void ISA(cpu_normalize_fp8)(const struct cpu_norm *norm,
     _Alignas(64) float w[COLUMNS];
     struct norm_part a = {.norm = norm, .rows = rows, .weight = w};
     FOR_PARTS(a, a.is_tame = has_tame_weights(&a); quantize(&a);)
+}
+
+/* ------------------------------------------------------------ rows, scaled */
+
+/* Rows whose norms are kept between scale and codes. */
+struct scaled_rows {
+    const struct cpu_norm *norm;
+    const struct cpu_norm_rows *rows;
+    const float *weight;
+    const struct cpu_fp8_scale *scale;
+    float *scales;
+};
+
+INLINE void scaled_row(struct fp8_form form, struct run run, int64_t n,
+                       const void *next)
+{
+    int64_t i = 0;
+    form.is_kept = true;
+    for (; i + STEP <= n; i += STEP) {
+        prefetch_elements(form.from, at(form.from, next, i), STEP);
+        quantize_blocks(form, run_at(form, run, i), STEP / BLOCK);
+    }
+    if (i < n)
+        divide_run(form, run_at(form, run, i), n - i);
+}
+
+INLINE void scaled_of_form(struct fp8_form form, const struct scaled_rows *of)
+{
+    const struct scaled_rows a = *of; /* which no store can change */
+    const struct cpu_norm norm = *a.norm;
+    const struct cpu_norm_rows rows = *a.rows;
+    const bool is_tame = are_tame(a.weight, norm.width);
+    _Alignas(64) float kept[CPU_KEPT];
+    form.norm = &norm;
+    for (int64_t row = 0; row < rows.n; row++) {
+        const void *x = source_at(form.from, &rows, row, 0, false).x;
+        const float s = rows.s[row];
+        struct run run = {.x = kept,
+                          .weight = a.weight,
+                          .y = place(form.to, rows.y, row * rows.stride.y),
+                          .s = s};
+        run.lo.divisor = a.scales[row] = cpu_fp8_scale_of(
+            a.scale, largest_lane(largest_norms(form, x, a.weight, s,
+                                                norm.width, kept)));
+        run.lo.inverse = above_inverse(form.to, run.lo.divisor);
+        run.lo.factor = is_tame ? above_quotient(s, run.lo.inverse) : 0;
+        run.hi = run.lo;
+        scaled_row(form, run, norm.width,
+                   at(form.from, x, rows.n * rows.stride.x));
+    }
+}
+
+INLINE void scaled_rows_of(enum roped_dtype from, enum roped_dtype to,
+                           const struct scaled_rows *a)
+{
+    const bool is_streamed = can_stream(a->norm, a->rows);
+    if (size_of(to) > 1)
+        return;
+    if (a->norm->rounds_product)
+        scaled_of_form(form_of(from, to, true, is_streamed), a);
+    else
+        scaled_of_form(form_of(from, to, false, is_streamed), a);
+}
+
+INSTANCES(scaled_rows_of, scaled_rows)
+
+void ISA(cpu_normalize_scaled)(const struct cpu_norm *norm,
+                               const struct cpu_norm_rows *rows,
+                               const float *weight,
+                               const struct cpu_fp8_scale *scale, float *scales)
+{
+    const struct cpu_norm_rows own = with_strides(norm, rows);
+    const struct scaled_rows a = {norm, &own, weight, scale, scales};
+    CALL_INSTANCE(norm->from, norm->to, scaled_rows_of, &a)
 }
 
 /* ----------------------------------------------------------------- groups */

@@ -603,7 +603,8 @@ static float rounded_like(enum roped_dtype dtype, float x)
 
 enum { MOST_COLUMNS = 1536 + 128, N_ROWS = 3 };
 
-/* Groups of y and scales in columns against values found one by one. */
+/* Groups of y, or rows, and scales in columns against values found one by one.
+ */
 static void expect_groups(const struct cpu_norm *norm,
                           const struct cpu_norm_rows *all, int64_t size,
                           const struct cpu_fp8_scale *limit,
@@ -611,15 +612,15 @@ static void expect_groups(const struct cpu_norm *norm,
 {
     const int64_t width = norm->width;
     for (int64_t first = 0; first < N_ROWS * width; first += size) {
-        float value[128], largest = 0;
+        float value[MOST_COLUMNS], largest = 0;
         for (int64_t i = 0; i < size; i++) {
             float v = (float)value_at(norm->type, from, first + i);
             v *= all->s[first / width];
             if (norm->rounds_product)
                 v = rounded_like(norm->type, v);
             v *= ((const float *)norm->weight)[(first + i) % width];
-            value[i] = norm->rounds_result ? rounded_like(norm->type, v) : v;
-            largest = fmaxf(largest, fabsf(value[i]));
+            value[i] = v;
+            largest = fmaxf(largest, fabsf(v));
         }
         const float scale = cpu_fp8_scale_of(limit, largest);
         CHECK(scales[first % width / size * N_ROWS + first / width] == scale);
@@ -628,11 +629,11 @@ static void expect_groups(const struct cpu_norm *norm,
     }
 }
 
-static void check_groups(enum roped_dtype dtype, int64_t size, int rounding)
+static void check_groups(enum roped_dtype dtype, int64_t size, bool is_rounded)
 {
     static const float factor[N_ROWS] = {0.5f, 1.2345f, 777};
     const struct cpu_fp8_scale limit = {1e6f, ROPED_E4M3_MAX, 1e-6f};
-    static _Alignas(64) float weight[MOST_COLUMNS],
+    static _Alignas(64) float weight[MOST_COLUMNS], ordered[MOST_COLUMNS],
         scales[N_ROWS * MOST_COLUMNS / 16];
     const int64_t width = 1536 + size; /* an odd number of groups */
     const struct cpu_scales columns = {scales, 1, N_ROWS};
@@ -644,20 +645,22 @@ static void check_groups(enum roped_dtype dtype, int64_t size, int rounding)
                                   .to = ROPED_F8_E4M3,
                                   .weight_dtype = ROPED_F32,
                                   .weight = weight,
-                                  .rounds_product = rounding > 0,
-                                  .rounds_result = rounding > 1};
+                                  .rounds_product = is_rounded};
     const struct cpu_norm_rows all = {
         .n = N_ROWS, .x = from, .y = to, .s = factor};
     rows->normalize_groups(&norm, &all, size, &limit, &columns);
     expect_groups(&norm, &all, size, &limit, scales);
+    rows->fill_weight(dtype, ROPED_F32, ordered, weight, 0, width);
+    rows->normalize_scaled(&norm, &all, ordered, &limit, scales);
+    expect_groups(&norm, &all, width, &limit, scales);
 }
 
-TEST(groups_are_divided_by_their_scales)
+TEST(groups_and_rows_are_divided_by_their_scales)
 {
     for (int t = 0; t < 3; t++)
         for (int64_t size = 16; size <= 128; size *= 2)
-            for (int rounding = 0; rounding < 3; rounding++)
-                check_groups(floats[t], size, rounding);
+            for (int rounding = 0; rounding < 2; rounding++)
+                check_groups(floats[t], size, rounding > 0);
 }
 
 int main(void)
