@@ -22,7 +22,7 @@ struct norm_loop {
     void *kept;   /* or NULL */
     void *stored; /* or NULL: norms that are rounded as if they were stored,
                      room for those of a batch */
-    float *gain;  /* weights, of codes */
+    float *gain;  /* weights, where has_codes or is_scaled, or NULL */
 };
 
 /*
@@ -126,7 +126,7 @@ static void code_batch(const struct norm_loop *loop, int64_t row,
     code_quantize_rows(loop->rows, &loop->codes, &source, row, row + rows->n);
 }
 
-/* Rounded norms in the first-level cache, as a source of codes. */
+/* Rounded norms of a batch, as a source of codes. */
 struct stored_rows {
     const struct cpu_rows *rows;
     const struct roped_tensor *x;
