@@ -52,13 +52,14 @@ static bool is_stored(const struct cpu_norm_call *call)
 }
 
 /* Are rows scaled by their largest norms, which are kept for their codes?
- * Floats are read again as fast as they would be kept. */
+ * Floats are read again as fast as they would be kept, and a single row has no
+ * weights that others share. */
 static bool is_scaled(const struct cpu_norm_call *call, enum roped_dtype from)
 {
     return from != ROPED_F32 && call->quantize && call->quantize->is_fp8 &&
            call->quantize->quantize.dynamic && !is_stored(call) &&
            call->quantize->quantize.tiles.n_tiles == 1 &&
-           call->plan->hidden <= CPU_KEPT;
+           call->plan->n_rows > 1 && call->plan->hidden <= CPU_KEPT;
 }
 
 /* Of codes that no loop of the norm's own makes. */
