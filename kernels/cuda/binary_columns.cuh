@@ -133,7 +133,8 @@ static inline int64_t threads_of_columns(int64_t width, int vec)
 }
 
 // Are rows so many that every block takes several packets for each thread, and is there nothing to
-// keep but columns?
+// keep but columns? The more columns, the longer the last block adds what others have left; and
+// float32, of which a packet has four, gains nothing where more than a quarter of a block idles.
 template <typename T>
 static bool is_of_columns(const struct binary_plan *plan, int32_t sum_side)
 {
@@ -141,9 +142,12 @@ static bool is_of_columns(const struct binary_plan *plan, int32_t sum_side)
     if (plan->rank != 2 || !keeps_columns(plan, sum_side) || plan->dim[0].in & sum_side)
         return false;
     const int64_t width = plan->dim[1].size;
-    return width <= kColumnsThreads / 2 && threads_of_columns(width, kVecOf<T>) > 0 &&
+    const int64_t threads = width <= kColumnsThreads ? threads_of_columns(width, kVecOf<T>) : 0;
+    if (sizeof(T) == 4 && width > kColumnsThreads / 2 && 4 * threads < 3 * kColumnsThreads)
+        return false;
+    return threads > 0 &&
            (width % (8 * kVecOf<T>) != 0 || width < 8 * kVecOf<T>)&&plan->n / kVecOf<T> >=
-               kLeast / 2;
+               (width > kColumnsThreads / 2 ? 4 * kLeast : kLeast / 2);
 }
 
 template <typename T>
@@ -174,5 +178,6 @@ static enum roped_status launch_columns(const struct binary_plan *plan, const st
     kernel_fn<columns_args> *kernel = sum.kind == kBinaryMul     ? columns_kernel<T, kBinaryMul>
                                       : sum.kind == kBinaryOverY ? columns_kernel<T, kBinaryOverY>
                                                                  : columns_kernel<T, kBinaryOverX>;
-    return start(queue, kernel, dim3(kColumnsThreads), n_blocks, dim3(), args, err);
+    return start(queue, kernel, dim3((unsigned)blocks_of(args.n_threads, 32) * 32), n_blocks,
+                 dim3(), args, err);
 }

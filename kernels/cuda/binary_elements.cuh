@@ -132,12 +132,13 @@ static inline bool is_of_elements(const struct binary_plan *plan, int32_t sum_si
     return plan->n <= kMostElements && args.n_steps <= kElementSteps * step_lanes;
 }
 
-// Threads of one side, and its blocks. Kept lanes beside each other are 8 or more. There are no
-// more segments than make the blocks of a large call: what they leave would find no room.
-static inline void lay_out_elements(struct element_side *side, bool is_columns, int n_threads)
+// Threads of one side, of so many steps each, and its blocks. Kept lanes beside each other are 8 or
+// more. There are no more segments than make the blocks of a large call: what they leave would find
+// no room.
+static inline void lay_out_elements(struct element_side *side, bool is_columns, int64_t steps,
+                                    int n_threads)
 {
     struct sum_args *sum = &side->sum;
-    const int64_t steps = clamp(sum->n / kFillingThreads, 1, kFewSteps);
     const int most = is_columns ? n_threads / power_of_two(sum->n_kept, 8) : n_threads;
     const int step_lanes = power_of_two(blocks_of(sum->n_steps, steps), most);
     const int64_t groups = blocks_of(sum->n_kept, n_threads / step_lanes);
@@ -147,6 +148,26 @@ static inline void lay_out_elements(struct element_side *side, bool is_columns, 
     side->lanes.step_bits = bits_of(step_lanes);
     side->lanes.stride_bits = is_columns ? bits_of(n_threads / step_lanes) : 0;
     side->n_blocks = groups * sum->n_segments;
+}
+
+// So many steps of each thread, or more, that all blocks find room at once: step lanes are a power
+// of two, so ten terms have sixteen of them.
+static inline int64_t filling_steps(const struct binary_plan *plan, int32_t sides, int64_t steps)
+{
+    for (; 2 * steps <= kElementSteps; steps *= 2) {
+        int64_t n_threads = 0;
+        for (int32_t of = BINARY_IN_A; of <= BINARY_IN_B; of++) {
+            struct sum_args args;
+            if (!(sides & of))
+                continue;
+            name_dims(plan, of, 0, &args);
+            n_threads +=
+                args.n_kept * power_of_two(blocks_of(args.n_steps, steps), kMostSumThreads);
+        }
+        if (n_threads <= kFillingThreads)
+            break;
+    }
+    return steps;
 }
 
 template <typename T>
@@ -180,6 +201,9 @@ static enum roped_status launch_elements(const struct roped_call *call, int32_t 
     struct elements_args args = {};
     int32_t summed[2];
     int n_sides = 0, n_threads = 64;
+    const bool is_both = sides == (BINARY_IN_A | BINARY_IN_B); // each takes all elements
+    int64_t steps = clamp(plan->n * (is_both ? 2 : 1) / kFillingThreads, 1, kFewSteps);
+    steps = filling_steps(plan, sides, steps);
     for (int32_t of = BINARY_IN_A; of <= BINARY_IN_B; of++) {
         if (!(sides & of))
             continue;
@@ -188,7 +212,6 @@ static enum roped_status launch_elements(const struct roped_call *call, int32_t 
         name_tensors(call, of, &side->sum);
         name_dims(plan, of, 0, &side->sum);
         side->writes_x = !is_broadcast(plan, of ^ (BINARY_IN_A | BINARY_IN_B));
-        const int64_t steps = clamp(plan->n / kFillingThreads, 1, kFewSteps);
         const int kept = keeps_columns(plan, of) ? power_of_two(side->sum.n_kept, 8) : 1;
         const int wanted =
             threads_of_block(plan->n / steps, kept * blocks_of(side->sum.n_steps, steps),
@@ -196,6 +219,6 @@ static enum roped_status launch_elements(const struct roped_call *call, int32_t 
         n_threads = wanted > n_threads ? wanted : n_threads;
     }
     for (int i = 0; i < n_sides; i++)
-        lay_out_elements(&args.side[i], keeps_columns(plan, summed[i]), n_threads);
+        lay_out_elements(&args.side[i], keeps_columns(plan, summed[i]), steps, n_threads);
     return start_elements<T>(&args, n_sides, plan->function == BINARY_DIV, n_threads, queue, err);
 }

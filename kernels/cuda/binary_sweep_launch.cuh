@@ -110,25 +110,37 @@ static int lay_out_rows(struct sweep_args *args, int64_t steps)
 // so many blocks leave more to be added than the blocks gain.
 constexpr int64_t kMostSegments = 4 * kMultiprocessors, kMostSegmentBlocks = 8 * kMultiprocessors;
 
+// Packets of a row in a sector of memory.
+constexpr int64_t kLanesOfSector = 2;
+
 // A thread that has all terms of its columns has nothing to exchange: of so few terms that pays
 // where there are so many lanes for each.
 constexpr int64_t kMostOwnSteps = 12, kLanesOfOwnStep = kFillingThreads / 128;
 
 // The same over rows. Lanes of a row are 8, or 16 where one of them sums nothing of its own, or as
 // many as its packets, if the rows that are summed lie one behind the other; the other threads of a
-// block are step lanes. Where rows begin anywhere, these are a multiple of
-// the rows after which one begins at the same place of a packet.
+// block are step lanes. Where these would leave most multiprocessors without a block, and threads
+// with more steps than they should take but no segments, lanes are fewer. Where rows begin
+// anywhere, step lanes are a multiple of the rows after which one begins at the same place of a
+// packet.
 template <int kVec>
 static int lay_out_columns(struct sweep_args *args, int64_t steps)
 {
     struct sum_args *sum = &args->sum;
     const bool is_dense = args->walk.inner.g == args->width;
     int64_t least = args->is_shifted ? 16 : is_dense ? power_of_two(args->packets, 8) : 8;
-    int64_t turns = 1;
+    int64_t turns = 1, of_sector = 1;
     while (args->is_shifted && turns * args->walk.inner.g % kVec != 0)
         turns *= 2;
     args->by_packets = index_divisor(args->packets);
     args->n_lanes = sum->n_kept * args->packets;
+    while (least > kLanesOfSector && !args->is_shifted && is_alone(args) &&
+           args->n_lanes / least <= kMultiprocessors / 2 &&
+           sum->n_steps > steps * (kSumThreads / least) &&
+           sum->n_steps <= kStepsOfCut * (kSumThreads / least)) {
+        least /= 2;
+        of_sector = kLanesOfSector;
+    }
     least = clamp(args->n_lanes + args->is_shifted, 1, least);
     int64_t spread = clamp(blocks_of(sum->n_steps, steps), turns, kSumThreads / least);
     if (!args->is_shifted && sum->n_steps <= kMostOwnSteps &&
@@ -138,7 +150,8 @@ static int lay_out_columns(struct sweep_args *args, int64_t steps)
     int64_t step_lanes = blocks_of(sum->n_steps, blocks_of(sum->n_steps, spread));
     step_lanes = blocks_of(step_lanes, turns) * turns;
     int64_t lanes = n_threads / step_lanes;
-    lanes = clamp(lanes > 8 ? lanes / 8 * 8 : lanes, 1, args->n_lanes + args->is_shifted);
+    lanes = lanes > 8 ? lanes / 8 * 8 : lanes / of_sector * of_sector;
+    lanes = clamp(lanes, 1, args->n_lanes + args->is_shifted);
     const int64_t groups = blocks_of(args->n_lanes, lanes - args->is_shifted);
     const int64_t most_segments = clamp(kMostSegmentBlocks / groups, 1, kMostSegments);
     const int64_t taken = blocks_of(sum->n_steps, step_lanes);
@@ -212,14 +225,25 @@ static enum roped_status start_sweep(kernel_fn<sweep_args> *kernel, struct sweep
                  *args, err);
 }
 
-// The gradient of the broadcast side, and with it that of the other one. What a kernel's registers
-// decide is how many blocks of 256 threads a multiprocessor holds: two, or three of a float32 row.
+// Registers of a kernel's threads, as far as they decide how many blocks a multiprocessor holds. Of
+// float32 quotients over rows it is 104, but layouts for that take more time than they save.
+template <typename T>
+static inline int registers_of(int kind, bool is_columns)
+{
+    if (sizeof(T) == 4)
+        return is_columns || kind == kBinaryOverX ? 96 : 80;
+    if (kind == kBinaryMul || !is_columns)
+        return 112;
+    return std::is_same_v<T, __half> && kind == kBinaryOverY ? 112 : 128;
+}
+
+// The gradient of the broadcast side, and with it that of the other one.
 template <typename T>
 static enum roped_status launch_sweep(struct sweep_args *args, bool is_columns,
                                       struct roped_queue *queue, struct roped_error *err)
 {
     const int kind = args->sum.kind;
-    const int registers = sizeof(T) == 2 ? 112 : is_columns || kind == kBinaryOverX ? 96 : 80;
+    const int registers = registers_of<T>(kind, is_columns);
     return start_sweep<T>(kind == kBinaryMul     ? sweep_kernel_of<T, kBinaryMul>(is_columns)
                           : kind == kBinaryOverY ? sweep_kernel_of<T, kBinaryOverY>(is_columns)
                                                  : sweep_kernel_of<T, kBinaryOverX>(is_columns),
