@@ -223,8 +223,6 @@ static __global__ void __launch_bounds__(kThreads, (kBlocksOfPackets<S, kVectors
     const auto second = S::template at<kVec>(args, place, column + kVec);
     S::finish_before_wait(args, from);
     wait_for_previous();
-    if (!__any_sync(0xFFFFFFFFu, is_inside)) // behind the wait: see filled_blocks
-        return;
     const auto raw = is_inside ? S::template load<kVec>(args, from) : S::template none<kVec>();
     auto other = S::template none<kVec>();
     if (kVectors == 2 && is_inside && is_whole)
@@ -273,10 +271,10 @@ static __global__ void __launch_bounds__(kThreads)
     const int left = (int)min(codes.width - column, (int64_t)kVec);
     const auto from = S::template at<kVec>(args, place, column);
     uint8_t *const to = codes.y + place * codes.y_stride + column;
+    if (i >= codes.n_packets)
+        return;
     S::finish_before_wait(args, from);
     wait_for_previous();
-    if (i >= codes.n_packets) // behind the wait: see filled_blocks
-        return;
     typename S::shifted raw;
     float x[kVec];
     raw.start(args, from, left);
@@ -366,14 +364,20 @@ static inline bool leaves_places(int64_t blocks, int64_t chips)
 }
 
 // Blocks for so many, some of which may find nothing to do: as many for each multiprocessor as for
-// any other, if hardly more than wanted, or one or two. Blocks of the next kernel take their places
-// while these are at work, first those of multiprocessors that have none, or fewer: several of them
-// on each, while others wait. 1,024 rows of 1,024 take 1.7 us by 132 blocks, and 2.7 by 128.
-static inline int64_t filled_blocks(int64_t wanted, int64_t chips)
+// any other, if that is hardly more than wanted. Blocks of the next kernel take their places while
+// these are at work, first those of multiprocessors that have none, or fewer: several of them on
+// each, while others wait. 1,024 rows of 1,024 take 1.7 us by 132 blocks, and 2.7 by 128.
+static inline int64_t evened_blocks(int64_t wanted, int64_t chips)
 {
     const int64_t filled = blocks_of(wanted, chips) * chips;
+    return wanted < 6 * chips && 16 * (filled - wanted) < wanted ? filled : wanted;
+}
+
+// The same of blocks of rows, also of one or two for each multiprocessor.
+static inline int64_t filled_blocks(int64_t wanted, int64_t chips)
+{
     const bool is_small = wanted > chips / 2 && wanted < 2 * chips;
-    return is_small || (wanted < 6 * chips && 16 * (filled - wanted) < wanted) ? filled : wanted;
+    return is_small ? blocks_of(wanted, chips) * chips : evened_blocks(wanted, chips);
 }
 
 // Threads of a block of packets.
@@ -415,7 +419,7 @@ static enum roped_status launch_packets(typename S::args args, kernel_fn<typenam
         const bool walks = most_blocks < INT_MAX;
         const int threads = walks ? kThreads : threads_of_packets(codes.n_packets, chips);
         int64_t blocks = clamp(blocks_of(codes.n_packets, threads), 1, most_blocks);
-        blocks = walks ? blocks : filled_blocks(blocks, chips);
+        blocks = walks ? blocks : evened_blocks(blocks, chips);
         status = start(queue, kernel, dim3((unsigned)threads), blocks, dim3(1), args, err);
         row += most;
     } while (row < n_rows && !status);
