@@ -373,7 +373,18 @@ static inline int64_t cut_row(struct norm_gradient_args *args, int64_t shares)
     return 32 * of_part;
 }
 
-// Rows of 1,025 to 4,096 vectors in registers, a block for each, or of more than 2,048 a cluster.
+// Are there so few rows of more than 1,024 vectors that clusters have them? Each has two
+// multiprocessors, and some are in no whole cluster. Of a block's width those with a mean are
+// fewer.
+template <bool kCentres>
+static bool has_wide_parts(const struct norm_gradient_args &args, int64_t vectors,
+                           const struct roped_queue *queue)
+{
+    const int64_t most = kMultiprocessors * (kCentres && vectors <= 2048 ? 4 : 7) / 8;
+    return queue->can_overlap && vectors > 1024 && vectors <= 4096 && 2 * args.n_rows <= most;
+}
+
+// Rows of 1,025 to 4,096 vectors in registers, a block for each, or a cluster.
 template <typename T, bool kCentres, bool kRounds>
 static enum roped_status start_wide(struct norm_gradient_args args, int64_t vectors,
                                     struct roped_queue *queue, struct roped_error *err)
@@ -381,16 +392,8 @@ static enum roped_status start_wide(struct norm_gradient_args args, int64_t vect
     using C = gradient_config<T, kCentres, kRounds, true, 1024, 4, true, true>;
     const int64_t shares = shares_of(vectors, true);
     args.n_shares = (int32_t)shares;
-    return start_only<C>(args, vectors > 2048 ? cut_row(&args, shares) : shares, queue, err);
-}
-
-// Are there rows of more than 2,048 vectors for clusters? Each has two multiprocessors, and some
-// are in no whole cluster.
-static inline bool has_wide_parts(const struct norm_gradient_args &args, int64_t vectors,
-                                  const struct roped_queue *queue)
-{
-    return queue->can_overlap && vectors > 2048 && vectors <= 4096 &&
-           2 * args.n_rows <= kMultiprocessors * 7 / 8;
+    const bool is_cut = has_wide_parts<kCentres>(args, vectors, queue);
+    return start_only<C>(args, is_cut ? cut_row(&args, shares) : shares, queue, err);
 }
 
 // Wider float32 rows, if each part has a multiprocessor for itself: in shared memory.
@@ -424,7 +427,7 @@ static enum roped_status launch_aligned(const struct norm_gradient_args &args,
     const int64_t vectors = args.sum_pitch / kVecOf<T>, threads = shares_of(vectors, true);
     const bool shares_block = vectors <= 32 && args.n_rows > 1,
                is_many = args.n_rows > kMultiprocessors;
-    if (has_wide_parts(args, vectors, queue))
+    if (has_wide_parts<kCentres>(args, vectors, queue))
         return start_wide<T, kCentres, kRounds>(args, vectors, queue, err);
     if constexpr (sizeof(T) == 4)
         if (vectors > 4096 && has_elements<T>(args, vectors, kFewElementRows, queue))
