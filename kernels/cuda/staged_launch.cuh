@@ -149,17 +149,20 @@ static bool has_wide_shares(const struct norm_args *args, int n_shares)
     return sizeof(typename K::T) == 4 && vectors_of<K>(args) > kQuarterVectors * (int64_t)n_shares;
 }
 
-// The same of norms without a mean, whose rows may be at work in two turns, or in one, where a warp
-// would take each. Kernels of float32 have half of the registers. Wide rows, where they are few.
+// The same of norms without a mean. Kernels of float32 have half of the registers, and so has that
+// of one bfloat16 input. Rows into codes may be at work in two turns. Wide rows, where they are
+// few.
 template <typename K>
 static int staged_quarter_parts(const struct norm_args *args, int n_shares, bool is_of_warp,
                                 const struct roped_queue *queue)
 {
+    constexpr bool kIsLight = !K::kAdds && std::is_same_v<typename K::T, __nv_bfloat16>;
+    const int turns = (kIsLight || K::kSink != kToFloats) && !is_of_warp ? 2 : 1;
     const int64_t at_once = kQuarterThreads * (sizeof(typename K::T) == 4 ? 2 : 1);
     if (is_of_warp && !K::kAdds && args->n_rows > 16 * (int64_t)queue->n_multiprocessors)
         return 0; // the warp moves less then
     if (!has_wide_shares<K>(args, n_shares))
-        return quarter_parts<K>(args, n_shares, is_of_warp ? at_once : 2 * at_once, queue);
+        return quarter_parts<K>(args, n_shares, turns * at_once, queue);
     if (staged_parts(args, n_shares, queue) <= 2)
         return 0;
     return quarter_parts<K>(args, n_shares, at_once, queue, kWideQuarterVectors);
