@@ -20,7 +20,8 @@ struct centred_quarter_sums {
         if (gridDim.y > 1) {
             of_row.exchange_of_warp(mine);
         } else {
-            of_row.of_warp[threadIdx.x / 32] = mine;
+            if (threadIdx.x % 32 == 0)
+                of_row.of_warp[threadIdx.x / 32] = mine;
             __syncthreads();
         }
         return sums_of_warps<Acc>(
