@@ -1,7 +1,8 @@
-// narrow_launch.cuh - launch shapes of norms of narrow rows (device/norm_narrow.cuh). Host code.
+// narrow_launch.cuh - launch shapes of norms of narrow rows (device/norm_narrow.cuh, and
+// norm_narrow_lanes.cuh). Host code.
 #pragma once
 
-#include "cuda/device/norm_narrow.cuh"
+#include "cuda/device/norm_narrow_lanes.cuh"
 #include "cuda/dispatch.cuh"
 
 #include <numeric>
@@ -28,14 +29,13 @@ static inline int64_t blocks_in_turn(int64_t n, int64_t places, int64_t step)
     return blocks < n ? blocks : n;
 }
 
+// Blocks of so many threads for each row, of which a warp has several, or one.
 template <typename K, typename C>
-static enum roped_status launch_narrow_rows(const struct norm_args &args, int64_t vectors,
+static enum roped_status launch_narrow_rows(kernel_fn<norm_args> *kernel,
+                                            const struct norm_args &args, int threads,
                                             struct roped_queue *queue, struct roped_error *err)
 {
     const int64_t enough = args.n_rows / (2 * queue->n_multiprocessors);
-    int threads = 4;
-    while (threads * C::kVectors < vectors)
-        threads *= 2;
     const int of_warp = 32 / threads;
     const int64_t span = packets_of_span(of_warp * args.hidden * (int64_t)sizeof(typename K::T));
     const int64_t bytes = 16 * C::kTensors * span; // of a warp
@@ -45,10 +45,11 @@ static enum roped_status launch_narrow_rows(const struct norm_args &args, int64_
         warps *= 2;
     const int rows = warps * of_warp;
     const int64_t places = (int64_t)queue->n_multiprocessors * C::kMinBlocks * 8 / warps;
+    const int64_t apart = std::lcm(args.heads, (int64_t)8); // rows of a turn are a multiple of it
     const int64_t blocks = blocks_in_turn(blocks_of(args.n_rows, rows), places,
-                                          args.heads / std::gcd(args.heads, (int64_t)rows));
-    return start(queue, norm_narrow_kernel<K, C>, dim3((unsigned)threads, (unsigned)rows), blocks,
-                 dim3(), args, err, warps * bytes);
+                                          apart / std::gcd(apart, (int64_t)rows));
+    return start(queue, kernel, dim3((unsigned)threads, (unsigned)rows), blocks, dim3(), args, err,
+                 warps * bytes);
 }
 
 // Vectors of a row at most, half as many of a sum: where registers hold two rows of more, too few
@@ -72,14 +73,24 @@ template <typename K, bool kCentre>
 static enum roped_status launch_narrow(const struct norm_args &args, struct roped_queue *queue,
                                        struct roped_error *err)
 {
-    constexpr int kMost = kNarrowVectors<K, kCentre>;
+    constexpr int kMost = kNarrowVectors<K, kCentre> / (K::kAdds ? 2 : 1);
+    constexpr int kMostSlots = (kMost < 128 ? kMost : 128) / 8; // of rows of up to 128 vectors
     const int64_t vectors = blocks_of(args.hidden, K::kVec);
+    const auto launch_slots = [&](auto slots) {
+        using C = lanes_config<K, slots.value, kCentre>;
+        return launch_narrow_rows<K, C>(norm_lanes_kernel<K, C>, args, 32, queue, err);
+    };
     if constexpr (kMost > 128)
         if (vectors > 128)
-            return launch_narrow_rows<K, narrow_config<K, 8, kCentre>>(args, vectors, queue, err);
-    if constexpr (!K::kAdds)
+            return launch_slots(std::integral_constant<int, kMost / 8>{});
+    if constexpr (kMost > 64)
         if (vectors > 64)
-            return launch_narrow_rows<K, narrow_config<K, kCentre ? 3 : 4, kCentre>>(args, vectors,
-                                                                                     queue, err);
-    return launch_narrow_rows<K, narrow_config<K, 2, kCentre>>(args, vectors, queue, err);
+            return launch_slots(std::integral_constant<int, kMostSlots>{});
+    if (vectors > 32)
+        return launch_slots(std::integral_constant<int, 8>{});
+    if (vectors > 16)
+        return launch_slots(std::integral_constant<int, 4>{});
+    using C = narrow_config<K, kCentre>;
+    return launch_narrow_rows<K, C>(norm_narrow_kernel<K, C>, args, vectors > 8 ? 8 : 4, queue,
+                                    err);
 }

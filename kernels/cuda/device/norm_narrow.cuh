@@ -1,7 +1,7 @@
-// norm_narrow.cuh - norms of rows that a warp takes, or a part of one, where norm.cuh and
+// norm_narrow.cuh - norms of rows of up to 16 vectors, a part of a warp each, where norm.cuh and
 // norm_centred.cuh would load them by elements: rows beside each other whose width 16 bytes do not
 // divide, and heads with weights of their own. Rows by the hundred thousand are bound by what each
-// costs beside its bytes.
+// costs beside its bytes. Wider ones that a warp takes: norm_narrow_lanes.cuh.
 //
 // A warp's rows are one span of memory, whatever their width: it comes to shared memory and leaves
 // it in whole packets of 16 bytes, of which only the first and the last are cut. A row's threads
@@ -19,14 +19,13 @@
 
 extern __shared__ uint4 narrow_spans[]; // of a block's warps
 
-// kRowVectors: of a thread.
-template <typename K, int kRowVectors, bool kCentre>
+template <typename K, bool kCentre>
 struct narrow_config {
-    static constexpr int kVectors = kRowVectors, kShares = 1;
+    static constexpr int kVectors = 2, kShares = 1; // of a thread
     static constexpr bool kIsCentred = kCentre;
     static constexpr bool kIsPlain = false;
     static constexpr bool kHoldsFloats = true;
-    static constexpr int kMinBlocks = kVectors > 2 ? 2 : 4;
+    static constexpr int kMinBlocks = 4;
     static constexpr int kTensors = K::kAdds ? 4 : 2; // that have a span in a stage
 };
 
@@ -248,21 +247,9 @@ struct narrow_rows {
 
 // ------------------------------------------------------------------------------------ kernels
 
-// Of more than four vectors, which are float32's, a lane has the shares of 128 threads.
 template <typename Acc, typename Values>
 __device__ __forceinline__ Acc narrow_sum(const Values &values, int threads)
 {
-    if constexpr (Values::kVectors == 8) {
-        Acc share[4];
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            square_sums<Acc> squares;
-            squares.add(values.z[i]);
-            squares.add(values.z[i + 4]);
-            share[i] = sum_in_warp<32>(squares.total());
-        }
-        return sum_tree<4>(share);
-    }
     square_sums<Acc> squares;
 #pragma unroll
     for (int v = 0; v < Values::kVectors; v++)
