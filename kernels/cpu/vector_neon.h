@@ -234,6 +234,12 @@ INLINE block split_bf16(raw16 x)
         vreinterpretq_f32_u32(vandq_u32(pairs, vdupq_n_u32(0xFFFF0000u)))};
 }
 
+INLINE bool any_nan(block x)
+{
+    const float largest = vmaxvq_f32(vmaxq_f32(x.lo, x.hi)); /* or NaN */
+    return largest != largest;
+}
+
 #ifdef __ARM_FEATURE_BF16_VECTOR_ARITHMETIC
 /* The dot product would add both squares with one instruction, but rounds to
  * odd. */
@@ -263,12 +269,6 @@ INLINE vfloat add_bf16_squares(vfloat sum, raw16 x)
 {
     const block v = split_bf16(x);
     return multiply_add(v.hi, v.hi, multiply_add(v.lo, v.lo, sum));
-}
-
-INLINE bool any_nan(block x)
-{
-    const float largest = vmaxvq_f32(vmaxq_f32(x.lo, x.hi)); /* or NaN */
-    return largest != largest;
 }
 
 /* The upper halves of lanes, which the lower ones round to nearest even: from
