@@ -315,6 +315,19 @@ INLINE void quantize_blocks(struct fp8_form form, struct run run, int n_blocks)
         divide_run(form, run, n_blocks * BLOCK);
 }
 
+/* The first n elements of a run by one divisor, and asks for those at next. */
+INLINE void quantize_row(struct fp8_form form, struct run run, int64_t n,
+                         const void *next)
+{
+    int64_t i = 0;
+    for (; i + STEP <= n; i += STEP) {
+        prefetch_elements(form.from, at(form.from, next, i), STEP);
+        quantize_blocks(form, run_at(form, run, i), STEP / BLOCK);
+    }
+    if (i < n)
+        divide_run(form, run_at(form, run, i), n - i);
+}
+
 INLINE void quantize_rows(struct fp8_form form, const struct norm_part *part)
 {
     const struct norm_part a = *part; /* which no store can change */
@@ -332,13 +345,7 @@ INLINE void quantize_rows(struct fp8_form form, const struct norm_part *part)
         run.lo.inverse = above_inverse(form.to, run.lo.divisor);
         run.lo.factor = a.is_tame ? above_quotient(run.s, run.lo.inverse) : 0;
         run.hi = run.lo;
-        int64_t i = 0;
-        for (; i + STEP <= a.n; i += STEP) {
-            prefetch_elements(form.from, at(form.from, run.x, batch + i), STEP);
-            quantize_blocks(form, run_at(form, run, i), STEP / BLOCK);
-        }
-        if (i < a.n)
-            divide_run(form, run_at(form, run, i), a.n - i);
+        quantize_row(form, run, a.n, at(form.from, run.x, batch));
     }
 }
 
@@ -396,27 +403,17 @@ struct scaled_rows {
     float *scales;
 };
 
-INLINE void scaled_row(struct fp8_form form, struct run run, int64_t n,
-                       const void *next)
-{
-    int64_t i = 0;
-    form.is_kept = true;
-    for (; i + STEP <= n; i += STEP) {
-        prefetch_elements(form.from, at(form.from, next, i), STEP);
-        quantize_blocks(form, run_at(form, run, i), STEP / BLOCK);
-    }
-    if (i < n)
-        divide_run(form, run_at(form, run, i), n - i);
-}
-
 INLINE void scaled_of_form(struct fp8_form form, const struct scaled_rows *of)
 {
     const struct scaled_rows a = *of; /* which no store can change */
     const struct cpu_norm norm = *a.norm;
     const struct cpu_norm_rows rows = *a.rows;
     const bool is_tame = are_tame(a.weight, norm.width);
+    struct fp8_form of_kept;
     _Alignas(64) float kept[CPU_KEPT];
     form.norm = &norm;
+    of_kept = form;
+    of_kept.is_kept = true;
     for (int64_t row = 0; row < rows.n; row++) {
         const void *x = source_at(form.from, &rows, row, 0, false).x;
         const float s = rows.s[row];
@@ -430,8 +427,8 @@ INLINE void scaled_of_form(struct fp8_form form, const struct scaled_rows *of)
         run.lo.inverse = above_inverse(form.to, run.lo.divisor);
         run.lo.factor = is_tame ? above_quotient(s, run.lo.inverse) : 0;
         run.hi = run.lo;
-        scaled_row(form, run, norm.width,
-                   at(form.from, x, rows.n * rows.stride.x));
+        quantize_row(of_kept, run, norm.width,
+                     at(form.from, x, rows.n * rows.stride.x));
     }
 }
 
