@@ -142,12 +142,12 @@ static bool is_of_columns(const struct binary_plan *plan, int32_t sum_side)
     if (plan->rank != 2 || !keeps_columns(plan, sum_side) || plan->dim[0].in & sum_side)
         return false;
     const int64_t width = plan->dim[1].size;
+    const bool is_wide = width > kColumnsThreads / 2, fills_lanes = width % (8 * kVecOf<T>) == 0;
     const int64_t threads = width <= kColumnsThreads ? threads_of_columns(width, kVecOf<T>) : 0;
-    if (sizeof(T) == 4 && width > kColumnsThreads / 2 && 4 * threads < 3 * kColumnsThreads)
+    if (sizeof(T) == 4 && is_wide && 4 * threads < 3 * kColumnsThreads)
         return false;
-    return threads > 0 &&
-           (width % (8 * kVecOf<T>) != 0 || width < 8 * kVecOf<T>)&&plan->n / kVecOf<T> >=
-               (width > kColumnsThreads / 2 ? 4 * kLeast : kLeast / 2);
+    return threads > 0 && !fills_lanes &&
+           plan->n / kVecOf<T> >= (is_wide ? 4 * kLeast : kLeast / 2);
 }
 
 template <typename T>

@@ -234,6 +234,6 @@ static enum roped_status launch_wide_packets(const struct norm_gradient_args &ar
     if constexpr (!kCentres && sizeof(T) == 2)
         if (args.sum_pitch >= kPacketColumns)
             return start_wide_packets<T, false, 512, kWidestColumns>(args, shares, queue, err);
-    return start_wide_packets < T, kCentres, kCentres ? 512 : 1024,
-           kPacketColumns > (args, shares, queue, err);
+    constexpr int kThreads = kCentres ? 512 : 1024;
+    return start_wide_packets<T, kCentres, kThreads, kPacketColumns>(args, shares, queue, err);
 }
