@@ -105,14 +105,15 @@ static enum roped_status launch_one(const struct roped_call *call, int32_t sum_s
 {
     const struct binary_plan *plan = reinterpret_cast<const struct binary_plan *>(call->plan);
     struct sweep_args args = {};
+    struct columns_shape columns;
     if (is_of_few_columns<T>(plan, sum_side))
         return launch_few<T>(call, sum_side, queue, err);
     if (is_of_elements(plan, sum_side) || !name_sweep<T>(call, sum_side, kSweepOne, &args))
         return launch_elements<T>(call, sum_side, queue, err);
     if (is_of_rows<T>(plan, sum_side))
         return launch_rows<T>(plan, args.sum, queue, err);
-    if (is_of_columns<T>(plan, sum_side))
-        return launch_columns<T>(plan, args.sum, queue, err);
+    if (is_of_columns<T>(plan, sum_side, &columns))
+        return launch_columns<T>(&columns, args.sum, queue, err);
     if (is_of_few_terms(&args, keeps_columns(plan, sum_side)))
         return launch_elements<T>(call, sum_side, queue, err);
     return launch_sweep<T>(&args, keeps_columns(plan, sum_side), queue, err);
