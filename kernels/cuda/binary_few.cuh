@@ -64,6 +64,7 @@ __global__ void __launch_bounds__(kFewThreads, kColumns == 1 ? 4 : 3)
     const T *g = static_cast<const T *>(sum.g) + first, *x = static_cast<const T *>(sum.x) + first;
     T *grad_x = static_cast<T *>(sum.grad_x) + first;
     few_elements<T, kColumns> of_y, result;
+    kept_elements<T, kKind, kColumns> y;
     double total[kColumns] = {};
     of_y.fill(sum.one.y);
     wait_for_previous();
@@ -81,8 +82,14 @@ __global__ void __launch_bounds__(kFewThreads, kColumns == 1 ? 4 : 3)
             else
                 of_x[i].fill(sum.one.x);
         }
-        if (row == 0 && sum.has_values) // behind the others
-            of_y.load(static_cast<const T *>(sum.y) + kept, left);
+        if (row == 0) { // behind the others
+            if (sum.has_values)
+                of_y.load(static_cast<const T *>(sum.y) + kept, left);
+#pragma unroll
+            for (int c = 0; c < kColumns; c++)
+                y.y[c] = element<T>::to_float(of_y.of[c]);
+            y.begin(sum.kind);
+        }
 #pragma unroll
         for (int i = 0; i < kRows; i++) {
             if (i >= n)
@@ -90,9 +97,8 @@ __global__ void __launch_bounds__(kFewThreads, kColumns == 1 ? 4 : 3)
 #pragma unroll
             for (int c = 0; c < kColumns; c++) {
                 float of_full, term;
-                both_terms<T, kKind>(sum.kind, element<T>::to_float(of_g[i].of[c]),
-                                     element<T>::to_float(of_x[i].of[c]),
-                                     element<T>::to_float(of_y.of[c]), of_full, term);
+                kept_terms<T, kKind>(sum.kind, element<T>::to_float(of_g[i].of[c]),
+                                     element<T>::to_float(of_x[i].of[c]), y, c, of_full, term);
                 terms[c] += term;
                 result.of[c] = element<T>::from_float(of_full);
             }
@@ -141,9 +147,10 @@ static bool is_of_few_columns(const struct binary_plan *plan, int32_t sum_side)
 template <typename T, int kKind>
 static kernel_fn<few_args> *few_kernel_of(int columns)
 {
+    constexpr int kMost = kKind == kBinaryMul ? 4 : 2;
     return columns == 1   ? few_terms_kernel<T, kKind, 1>
            : columns == 2 ? few_terms_kernel<T, kKind, 2>
-                          : few_terms_kernel<T, kKind, 4>;
+                          : few_terms_kernel<T, kKind, kMost>;
 }
 
 // Where there are more columns than threads fill the device, a thread has two or four.
@@ -158,14 +165,19 @@ static enum roped_status launch_few(const struct roped_call *call, int32_t sum_s
     name_dims(plan, sum_side, 0, &args.sum);
     args.of_run = args.sum.dim[0].g;
     args.of_row = args.sum.dim[args.sum.n_kept_dims].g;
-    const bool is_mul = args.sum.kind == kBinaryMul;
+    constexpr bool knows_kind = sizeof(T) == 2; // whose inverses y keeps
+    constexpr int kOverX = knows_kind ? kBinaryOverX : kBinaryOver;
+    constexpr int kOverY = knows_kind ? kBinaryOverY : kBinaryOver;
+    const int kind = args.sum.kind;
+    const bool is_mul = kind == kBinaryMul;
     const int64_t n_kept = args.sum.n_kept;
     const int columns = n_kept >= 4 * kFillingThreads && is_mul ? 4
                         : n_kept >= 2 * kFillingThreads         ? 2
                                                                 : 1;
     return start(queue,
-                 is_mul ? few_kernel_of<T, kBinaryMul>(columns)
-                        : few_kernel_of<T, kBinaryOver>(columns),
+                 is_mul                 ? few_kernel_of<T, kBinaryMul>(columns)
+                 : kind == kBinaryOverY ? few_kernel_of<T, kOverY>(columns)
+                                        : few_kernel_of<T, kOverX>(columns),
                  dim3(kFewThreads), blocks_of(args.width, kFewThreads * columns),
                  dim3(1, (unsigned)(n_kept / args.width)), args, err);
 }

@@ -93,17 +93,6 @@ __device__ __forceinline__ void inverse_terms(int kind, float g, float x, float 
     of_y = by_y ? of_divisor : of_divided;
 }
 
-// Of an element of T. Quotients of float16 stay far from the ends of float32's range.
-template <typename T, int kKind>
-__device__ __forceinline__ void both_terms(int kind, float g, float x, float y, float &of_x,
-                                           float &of_y)
-{
-    if constexpr (kKind != kBinaryMul && std::is_same_v<T, __half>)
-        inverse_terms<kKind>(kind, g, x, y, inverse_of(is_over_y<kKind>(kind) ? y : x), of_x, of_y);
-    else
-        divided_terms<kKind>(kind, g, x, y, of_x, of_y);
-}
-
 // ------------------------------------------------------------------------------------ packets
 
 // A quotient of bfloat16, or what is added to it, may be no normal number. Neither is so where the
@@ -131,10 +120,10 @@ struct range_of_pairs {
     }
 };
 
-// Two equal elements, each in the upper half of a float.
-__device__ __forceinline__ uint32_t pair_of(float x)
+// Two elements, each in the upper half of a float.
+__device__ __forceinline__ uint32_t pair_of(float x, float y)
 {
-    return __byte_perm(__float_as_uint(x), 0, 0x3232);
+    return __byte_perm(__float_as_uint(x), __float_as_uint(y), 0x7632);
 }
 
 // Elements of y that a thread keeps for several packets: one for each column, or one.
@@ -156,9 +145,9 @@ struct kept_elements {
 #pragma unroll
             for (int j = 0; j < kSums; j++)
                 if (is_over_y<kKind>(kind))
-                    range.take_divisors(pair_of(y[j]));
+                    range.take_divisors(pair_of(y[j], y[j]));
                 else
-                    range.take_dividends(pair_of(y[j]));
+                    range.take_dividends(pair_of(y[j], y[j]));
     }
 
     // Of two elements: so many are the first one, the others the second one.
@@ -179,6 +168,55 @@ struct kept_elements {
         }
     }
 };
+
+// A quotient of rare values. Out of line, for divisions are long.
+static __device__ __noinline__ float2 divide_rare_one(bool by_y, float g, float x, float y)
+{
+    float2 terms;
+    divided_terms<kBinaryOver>(by_y ? kBinaryOverY : kBinaryOverX, g, x, y, terms.x, terms.y);
+    return terms;
+}
+
+// The terms of an element of T beside the j-th of y. Quotients of float16 stay far from the ends of
+// float32's range.
+template <typename T, int kKind, int kSums>
+__device__ __forceinline__ void kept_terms(int kind, float g, float x,
+                                           const kept_elements<T, kKind, kSums> &kept, int j,
+                                           float &of_x, float &of_y)
+{
+    const float y = kept.y[j];
+    if constexpr (kKind == kBinaryMul || sizeof(T) == 4) {
+        divided_terms<kKind>(kind, g, x, y, of_x, of_y);
+    } else {
+        const bool by_y = is_over_y<kKind>(kind);
+        if constexpr (kKind == kBinaryOverY)
+            inverse_terms<kKind>(kind, g, x, y, kept.inverses[j], of_x, of_y);
+        else
+            inverse_terms<kKind>(kind, g, x, y, inverse_of(by_y ? y : x), of_x, of_y);
+        if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+            range_of_pairs range = kept.range;
+            range.take_dividends(by_y ? pair_of(g, x) : pair_of(g, g));
+            if (!by_y)
+                range.take_divisors(pair_of(x, x));
+            if (!range.is_safe()) {
+                const float2 terms = divide_rare_one(by_y, g, x, y);
+                of_x = terms.x;
+                of_y = terms.y;
+            }
+        }
+    }
+}
+
+// The terms of an element of T by itself.
+template <typename T, int kKind>
+__device__ __forceinline__ void both_terms(int kind, float g, float x, float y, float &of_x,
+                                           float &of_y)
+{
+    kept_elements<T, kKind, 1> kept;
+    kept.y[0] = y;
+    kept.begin(kind);
+    kept_terms<T, kKind>(kind, g, x, kept, 0, of_x, of_y);
+}
 
 // Divides a packet of rare values: g and x become the terms of x and of y. Out of line, for its
 // divisions are most of what a kernel would be.
@@ -220,7 +258,7 @@ __device__ __forceinline__ void packet_terms(int kind, const uint4 &raw_g, const
     }
     if constexpr (kKind != kBinaryMul && std::is_same_v<T, __nv_bfloat16>) {
         range_of_pairs range = kept.range;
-        const uint32_t one = pair_of(x[0]);
+        const uint32_t one = pair_of(x[0], x[0]);
         const uint32_t of_g[4] = {raw_g.x, raw_g.y, raw_g.z, raw_g.w};
         const uint32_t pair_x[4] = {x_is_one ? one : raw_x.x, x_is_one ? one : raw_x.y,
                                     x_is_one ? one : raw_x.z, x_is_one ? one : raw_x.w};
