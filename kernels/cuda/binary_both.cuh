@@ -7,6 +7,7 @@
 #include "cuda/binary_sweep_launch.cuh"
 
 #include <algorithm>
+#include <cmath>
 
 // ------------------------------------------------------------------------------------ two passes
 
@@ -53,6 +54,24 @@ __global__ void __launch_bounds__(kSumThreads, sizeof(T) == 4 && kKind == kBinar
 
 constexpr int64_t kBothAtOnce = 2 * kMultiprocessors; // blocks that multiprocessors hold
 
+// Where not all blocks find room at once, those whose threads take more steps come first: the last
+// ones to begin would end long after the others.
+template <int kVec>
+static void order_sides(struct both_args *args, int n_threads)
+{
+    int64_t n_blocks = 0, steps[2];
+    for (int i = 0; i < 2; i++) {
+        const struct both_side *side = &args->side[i];
+        const struct sum_args *sum = &side->sweep.sum;
+        const int64_t step_lanes =
+            side->is_columns ? side->sweep.step_lanes : (int64_t)1 << side->sweep.row_step_bits;
+        steps[i] = blocks_of(std::min(sum->steps_per_segment, sum->n_steps), step_lanes);
+        n_blocks += groups_of<kVec>(&side->sweep, side->is_columns, n_threads).n * sum->n_segments;
+    }
+    if (n_blocks > kBothAtOnce && steps[0] < steps[1])
+        std::swap(args->side[0], args->side[1]);
+}
+
 // Starts blocks of so many threads, those of the first side before those of the second.
 template <typename T>
 static enum roped_status start_sides(struct both_args *args, int n_sides, int n_threads,
@@ -61,6 +80,8 @@ static enum roped_status start_sides(struct both_args *args, int n_sides, int n_
     int64_t n_blocks = 0;
     struct sum_args *sums[2];
     struct sum_groups groups[2];
+    if (n_sides == 2)
+        order_sides<kVecOf<T>>(args, n_threads);
     for (int i = 0; i < n_sides; i++) {
         struct both_side *side = &args->side[i];
         sums[i] = &side->sweep.sum;
@@ -100,7 +121,7 @@ static int lay_out_both(struct both_args *args, int n_sides, int registers)
             wanted = std::max(wanted, lay_out_sweep<kVec>(&side->sweep, side->is_columns,
                                                           std::max(steps, least)));
             if (!side->is_columns)
-                step = std::max(step, 1 << side->sweep.row_lanes.step_bits);
+                step = std::max(step, 1 << side->sweep.row_step_bits);
         }
         n_threads = (int)blocks_of(wanted, step) * step;
         for (int i = 0; i < n_sides; i++) {
@@ -152,6 +173,10 @@ static inline int32_t side_of_cross(const struct binary_plan *plan)
     return side != kBoth && other == (kBoth ^ side) ? side : 0;
 }
 
+// Panels whose sums of rows one block adds. Of more there are groups, about as many as one has
+// panels; of fewer, groups have a row wait for twice as many blocks in turn (157 panels 1.06).
+constexpr uint32_t kMostPanelsAtOnce = 256;
+
 // A warp has a row of a panel, and a block as many rows as it has warps. What a block waits for at
 // its begin and its end costs more than steps do: of few panels there are as many segments as
 // multiprocessors hold blocks at once, two each. Of more panels so many blocks do not come out.
@@ -177,10 +202,15 @@ static enum roped_status launch_cross(struct sweep_args *args, struct roped_queu
     sum->steps_per_segment = blocks_of(rows, kSweepUnroll * kWarps) * kSweepUnroll * kWarps;
     sum->n_segments = (uint32_t)blocks_of(sum->n_steps, sum->steps_per_segment);
     lay_out_walk(&args->walk, kWarps);
+    args->panels_of_group = args->n_panels;
+    if (args->n_panels > kMostPanelsAtOnce)
+        args->panels_of_group = (uint32_t)std::ceil(std::sqrt((double)args->n_panels));
+    args->n_groups = (uint32_t)blocks_of(args->n_panels, args->panels_of_group);
     const int64_t n_partial = n_blocks * sum->n_segments * args->own_lanes * kVecOf<T>;
-    enum roped_status status = roped_cuda_scratch(
-        queue, (n_partial + args->n_panels * n_rows) * (int64_t)sizeof(float),
-        n_blocks + sum->n_kept * sum->n_segments, &sum->partial, &sum->counter, err);
+    const int64_t n_row_counters = sum->n_kept * sum->n_segments * counters_of_rows(args->n_groups);
+    enum roped_status status =
+        roped_cuda_scratch(queue, (n_partial + args->n_panels * n_rows) * (int64_t)sizeof(float),
+                           n_blocks + n_row_counters, &sum->partial, &sum->counter, err);
     if (status)
         return status;
     args->row_partial = sum->partial + n_partial;

@@ -212,6 +212,7 @@ static inline bool fits_sweep(int64_t packets, int64_t n_packets)
 }
 
 // Are there enough rows, of which lanes of a sweep would idle, or which have no packets at all?
+// Products of a few whole packets are enough for half as many warps.
 template <typename T>
 static bool is_of_rows(const struct binary_plan *plan, int32_t sum_side)
 {
@@ -220,9 +221,10 @@ static bool is_of_rows(const struct binary_plan *plan, int32_t sum_side)
         return false;
     const int64_t n_rows = plan->dim[0].size, width = plan->dim[1].size, packets = width / kVec;
     const bool is_whole = width % kVec == 0, fits = is_whole && fits_sweep(packets, plan->n / kVec);
+    const bool is_narrow = is_whole && packets <= 4 && plan->function != BINARY_DIV;
     return !fits && width >= kVec &&
            width <= (is_whole ? kMostWholePackets : kMostOddPackets) * kVec &&
-           n_rows / rows_of_warp(n_rows, width, kVec) >= 8 * kMultiprocessors;
+           n_rows / rows_of_warp(n_rows, width, kVec) >= (is_narrow ? 4 : 8) * kMultiprocessors;
 }
 
 template <typename T, bool kIsWhole>

@@ -177,7 +177,8 @@ struct lane_args {
     int32_t stride_bits, step_bits;
 };
 
-// The sum of a kept lane over its step lanes; step lane 0 gets it.
+// The sum of a kept lane over its step lanes; step lane 0 gets it. Of a row, whose lanes lie side
+// by side, a warp adds the warps' sums: a thread would wait for each of them.
 __device__ __forceinline__ double add_step_lanes(const lane_args &lanes, double sum, float *shared)
 {
     const int stride = 1 << lanes.stride_bits, span = stride << lanes.step_bits;
@@ -188,6 +189,15 @@ __device__ __forceinline__ double add_step_lanes(const lane_args &lanes, double 
         return part;
     shared[threadIdx.x] = part;
     __syncthreads();
+    if (stride == 1) {
+        const int place = threadIdx.x & (span - 1), n = span / 32;
+        if (place < 32) {
+            part = place < n ? shared[threadIdx.x - place + 32 * place] : 0.0f;
+            for (int distance = n / 2; distance > 0; distance /= 2)
+                part += __shfl_xor_sync(0xFFFFFFFFu, part, distance);
+        }
+        return part;
+    }
     double total = part;
     if ((threadIdx.x & (span - 1)) < stride)
         for (int i = max(stride, 32); i < span; i += max(stride, 32))
@@ -205,8 +215,11 @@ __device__ __forceinline__ void finish_lanes(const sum_args &args, const lane_ar
     constexpr int kBatch = 8; // loads in flight: a loop would wait for each
     const int step_lanes = 1 << lanes.step_bits, n = blockDim.x >> lanes.step_bits;
     const int step_lane = (threadIdx.x >> lanes.stride_bits) & (step_lanes - 1);
-    sum = add_step_lanes(lanes, sum, shared);
-    if (args.n_segments > 1) {
+#pragma unroll 1
+    for (bool has_all = args.n_segments == 1;; has_all = true) {
+        sum = add_step_lanes(lanes, sum, shared);
+        if (has_all)
+            break;
         const int lane = (int)(kept - block.group * n);
         float *partial = args.partial + block.group * args.n_segments * n + lane;
         if (step_lane == 0)
@@ -225,7 +238,6 @@ __device__ __forceinline__ void finish_lanes(const sum_args &args, const lane_ar
             for (int j = 0; j < kBatch; j++)
                 sum += (double)part[j];
         }
-        sum = add_step_lanes(lanes, sum, shared);
     }
     if (step_lane == 0 && kept < args.n_kept)
         static_cast<T *>(args.grad_y)[kept] = element<T>::from_float((float)sum);
@@ -331,26 +343,29 @@ static inline int64_t blocks_at_once(int n_threads, int registers)
     return kMultiprocessors * (kRegisters / (registers * blocks_of(n_threads, 32) * 32));
 }
 
+constexpr double kFewWaves = 4; // of more the last one is a small part
+
 // Lays out a call of few waves of blocks. A wave is what multiprocessors hold at once. A call of
 // one and a half waves leaves half of them idle in the second one, which takes as long as the
 // first: it waits for memory anew. So where there are more than one wave, and at most four, threads
-// take more steps, up to three times as many, until one wave has all blocks. Of more waves the last
-// one is a small part. A wave may be exceeded by one block in sixteen: these read while others
-// finish.
+// take more steps, up to three times as many, until one wave has all blocks. A wave may be exceeded
+// by one block in sixteen: these read while others finish.
 //
 // lay_out(steps) lays the call out for threads of so many steps, and returns its waves. Steps are
-// fewest, or a multiple of unit above it.
+// fewest, or a multiple of unit above it. Returns the waves of what is laid out at the end.
 template <typename LayOut>
-static inline void lay_out_in_a_wave(int64_t fewest, int64_t unit, const LayOut &lay_out)
+static inline double lay_out_in_a_wave(int64_t fewest, int64_t unit, const LayOut &lay_out)
 {
-    constexpr double kOneWave = 1 + 1.0 / 16, kFewWaves = 4;
+    constexpr double kOneWave = 1 + 1.0 / 16;
     const double waves = lay_out(fewest);
     if (waves <= kOneWave || waves > kFewWaves)
-        return;
-    for (int64_t steps = blocks_of(fewest + 1, unit) * unit; steps <= 3 * fewest; steps += unit)
-        if (lay_out(steps) <= kOneWave)
-            return;
-    lay_out(fewest);
+        return waves;
+    for (int64_t steps = blocks_of(fewest + 1, unit) * unit; steps <= 3 * fewest; steps += unit) {
+        const double fewer = lay_out(steps);
+        if (fewer <= kOneWave)
+            return fewer;
+    }
+    return lay_out(fewest);
 }
 
 // The smallest power of two that is not below n, at most most (a power of two).

@@ -34,7 +34,7 @@ struct sweep_args {
     int32_t is_shifted; // bool: rows may begin anywhere in a packet
     int32_t has_gaps;   // bool: packets are more than the dim's elements
     // rows
-    struct lane_args row_lanes;
+    int32_t row_step_bits; // lanes of a row: a power of two
     // columns
     struct divisor_of_index by_packets; // where is_small
     int64_t n_lanes;                    // packets of all kept elements
@@ -44,9 +44,11 @@ struct sweep_args {
     int32_t x_is_one;                   // bool: x has one value along a row
     int32_t most_threads;               // of a block of rows
     // cross
-    uint32_t n_panels;     // blocks over the columns of one kept element
+    uint32_t n_panels;        // blocks over the columns of one kept element
+    uint32_t panels_of_group; // of these a block adds the sums of rows, and then those of groups
+    uint32_t n_groups;
     float *row_partial;    // [panels][rows of all kept elements]
-    uint32_t *row_counter; // [kept elements][segments]: how many panels are there
+    uint32_t *row_counter; // [kept elements][segments][counters_of_rows]: how many are there
 };
 
 // What an iteration has loaded.
@@ -208,7 +210,7 @@ __device__ __forceinline__ double sweep_row(const sweep_args &args, sum_walk wal
 template <typename T, int kKind, int kMode>
 __device__ __forceinline__ void sweep_rows_of(const sweep_args &args, const sum_block &block)
 {
-    const int step_bits = args.row_lanes.step_bits, step_lanes = 1 << step_bits;
+    const int step_bits = args.row_step_bits, step_lanes = 1 << step_bits;
     const int step_lane = threadIdx.x & (step_lanes - 1);
     const int64_t kept = block.group * (blockDim.x >> step_bits) + (threadIdx.x >> step_bits);
     const int64_t begin = block.segment * args.sum.steps_per_segment;
@@ -218,7 +220,7 @@ __device__ __forceinline__ void sweep_rows_of(const sweep_args &args, const sum_
     finish_before_wait(static_cast<const T *>(args.sum.g) + walk.at.g, walk.n_left);
     wait_for_previous();
     double sum = sweep_row<T, kKind, kMode>(args, walk, kept);
-    finish_lanes<T, kMode == kSweepOne ? kRowSumThreads : kSumThreads>(args.sum, args.row_lanes,
+    finish_lanes<T, kMode == kSweepOne ? kRowSumThreads : kSumThreads>(args.sum, {0, step_bits},
                                                                        block, kept, sum);
 }
 
@@ -423,33 +425,60 @@ __device__ __forceinline__ void store_own(const sweep_args &args, const column_p
         to[j] = element<T>::from_float(value[j]);
 }
 
-// What the panels of the block's rows have summed, where it is the last panel. By all threads: of a
+// One for each group of panels, and one for all groups.
+__host__ __device__ constexpr uint32_t counters_of_rows(uint32_t n_groups)
+{
+    return n_groups > 1 ? n_groups + 1 : 1;
+}
+
+// What the panels of the block's rows have summed, where it is the last one of its group of panels,
+// and then what the groups have, which is where the first panel of each was. By all threads: of a
 // few rows there may be a thousand panels, of which a thread asks for many at once.
 template <typename T>
 __device__ __forceinline__ void finish_rows(const sweep_args &args, const sum_block &block,
                                             double (&shared)[kSumThreads])
 {
-    const uint32_t kept = (uint32_t)block.group / args.n_panels;
-    uint32_t *counter = args.row_counter + kept * args.sum.n_segments + block.segment;
-    if (args.n_panels == 1 || !comes_last(counter, args.n_panels))
+    if (args.n_panels == 1)
         return;
+    const uint32_t kept = (uint32_t)block.group / args.n_panels;
+    const uint32_t panel = (uint32_t)block.group - kept * args.n_panels;
+    const uint32_t group = panel / args.panels_of_group;
+    uint32_t *counter = args.row_counter + (kept * args.sum.n_segments + block.segment) *
+                                               counters_of_rows(args.n_groups);
     const int64_t begin = block.segment * args.sum.steps_per_segment;
     const int64_t end = min(begin + args.sum.steps_per_segment, args.sum.n_steps);
     const int64_t n_rows = args.sum.n_kept * args.sum.n_steps;
     const int64_t first = kept * args.sum.n_steps + begin;
     const uint32_t n = (uint32_t)(end - begin);
-    const float *from = args.row_partial + first;
+    float *from = args.row_partial + first + group * args.panels_of_group * n_rows;
     T *to = static_cast<T *>(args.sum.grad_x) + first;
-    const auto value = [&](uint32_t panel, uint32_t row) {
-        return __ldcg(from + panel * n_rows + row);
-    };
-    const auto store = [&](uint32_t row, double sum) {
-        to[row] = element<T>::from_float((float)sum);
-    };
-    if (args.n_panels / max(kSumThreads / n, 1u) > 32)
-        add_rows<32>(n, args.n_panels, shared, value, store);
-    else
-        add_rows<8>(n, args.n_panels, shared, value, store);
+    int64_t stride = n_rows; // to the next panel or group
+    uint32_t n_parts = min(args.panels_of_group, args.n_panels - group * args.panels_of_group);
+    counter += group;
+#pragma unroll 1
+    for (bool is_last = args.n_groups == 1;; is_last = true) {
+        if (!comes_last(counter, n_parts))
+            return;
+        const auto value = [&](uint32_t part, uint32_t row) {
+            return __ldcg(from + part * stride + row);
+        };
+        const auto store = [&](uint32_t row, double sum) {
+            if (is_last)
+                to[row] = element<T>::from_float((float)sum);
+            else
+                from[row] = (float)sum;
+        };
+        if (n_parts / max(kSumThreads / n, 1u) > (args.n_groups > 1 ? 8 : 32))
+            add_rows<32>(n, n_parts, shared, value, store);
+        else
+            add_rows<8>(n, n_parts, shared, value, store);
+        if (is_last)
+            return;
+        counter += args.n_groups - group;
+        from -= group * stride * args.panels_of_group;
+        stride *= args.panels_of_group;
+        n_parts = args.n_groups;
+    }
 }
 
 template <typename T, int kMode>

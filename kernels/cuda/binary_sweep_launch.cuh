@@ -82,26 +82,28 @@ static inline bool is_alone(const struct sweep_args *args)
 
 // Sums over the columns of rows, by threads of so many steps. Step lanes of a row are 8 or more,
 // 128 bytes, or 2, a sector, where another gradient is made beside it: what that reads is in L2. Of
-// few quotients segments are a step, for they take long. But those of 16-bit types are products
-// with an inverse: an iteration of them takes less than segments would. Returns the threads of a
-// block.
+// few quotients segments are a step, for they take long, and before there are segments a block has
+// more threads. But those of 16-bit types are products with an inverse: an iteration of them takes
+// less than either. Returns the threads of a block.
 template <int kVec>
 static int lay_out_rows(struct sweep_args *args, int64_t steps)
 {
     struct sum_args *sum = &args->sum;
     const int64_t taken = blocks_of(sum->n_steps, kSumThreads);
-    const bool is_few = sum->n_kept <= kMultiprocessors && !is_of_few_quotients(args);
-    const int most =
-        is_few && taken > kSweepUnroll && taken <= kStepsOfCut ? args->most_threads : kSumThreads;
+    const bool divides = is_of_few_quotients(args);
+    const bool is_few = sum->n_kept <= kMultiprocessors && (!divides || kVec == 4);
+    const int most = is_few && taken > (divides ? 1 : kSweepUnroll) && taken <= kStepsOfCut
+                         ? args->most_threads
+                         : kSumThreads;
     const int64_t spread =
         spread_of_row(sum->n_steps, args->packets, steps, most, is_alone(args) ? 8 : 2);
     const int n_threads = threads_of_block(sum->n_kept * spread, spread, most);
     const int step_lanes = power_of_two(spread, n_threads);
-    if (is_of_few_quotients(args))
+    if (divides)
         cut_steps(sum, step_lanes, steps, 1, kVec == 8 ? kSweepUnroll : 1);
     else
         cut_steps(sum, step_lanes, steps, clamp(2 * steps, 4, kFewSteps));
-    args->row_lanes = {0, bits_of(step_lanes)};
+    args->row_step_bits = bits_of(step_lanes);
     lay_out_walk(&args->walk, step_lanes);
     return n_threads;
 }
@@ -134,7 +136,7 @@ static int lay_out_columns(struct sweep_args *args, int64_t steps)
         turns *= 2;
     args->by_packets = index_divisor(args->packets);
     args->n_lanes = sum->n_kept * args->packets;
-    while (least > kLanesOfSector && !args->is_shifted && is_alone(args) &&
+    while (least > kLanesOfSector && !args->is_shifted &&
            args->n_lanes / least <= kMultiprocessors / 2 &&
            sum->n_steps > steps * (kSumThreads / least) &&
            sum->n_steps <= kStepsOfCut * (kSumThreads / least)) {
@@ -155,14 +157,36 @@ static int lay_out_columns(struct sweep_args *args, int64_t steps)
     const int64_t groups = blocks_of(args->n_lanes, lanes - args->is_shifted);
     const int64_t most_segments = clamp(kMostSegmentBlocks / groups, 1, kMostSegments);
     const int64_t taken = blocks_of(sum->n_steps, step_lanes);
-    // segments of an iteration, as long as their blocks find room at once
-    const int64_t of_cut = is_alone(args) ? taken * groups / (2 * kMultiprocessors) : kFewSteps;
+    // segments of an iteration, as long as their blocks find room at once, or beside others
+    const int64_t of_cut = is_alone(args) ? taken * groups / (2 * kMultiprocessors) : 0;
     steps = clamp(blocks_of(taken, most_segments), steps, sum->n_steps);
     cut_steps(sum, step_lanes, steps, clamp(of_cut, kSweepUnroll, kFewSteps), kStepsOfCut,
               kSweepUnroll);
     args->lanes = (uint32_t)lanes;
     args->step_lanes = (uint32_t)step_lanes;
     args->own_lanes = (uint32_t)(lanes - args->is_shifted);
+    lay_out_walk(&args->walk, step_lanes);
+    return (int)blocks_of(lanes * step_lanes, 32) * 32;
+}
+
+// Columns of one to a few waves in one wave without segments: so many lanes of a row for each block
+// that all blocks find room at once, and each has all terms of its sums. Not where a fifth of all
+// places and more would stay empty, nor where a block's row would be less than 128 bytes, nor of
+// rows that begin anywhere (4560x5462 of float32 1.16). Returns the threads of a block, or 0.
+static inline int lay_out_wide_columns(struct sweep_args *args, int64_t most_blocks)
+{
+    struct sum_args *sum = &args->sum;
+    const int64_t of_block = blocks_of(args->n_lanes, most_blocks);
+    const int64_t lanes = blocks_of(of_block, kLanesOfSector) * kLanesOfSector;
+    const int64_t n_blocks = blocks_of(args->n_lanes, lanes), step_lanes = kSumThreads / lanes;
+    if (args->is_shifted || step_lanes < 4 || lanes < 8 || 5 * n_blocks < 4 * most_blocks)
+        return 0;
+    const int64_t taken = blocks_of(sum->n_steps, step_lanes);
+    sum->steps_per_segment = blocks_of(taken, kSweepUnroll) * kSweepUnroll * step_lanes;
+    sum->n_segments = 1;
+    args->lanes = (uint32_t)lanes;
+    args->step_lanes = (uint32_t)step_lanes;
+    args->own_lanes = (uint32_t)lanes;
     lay_out_walk(&args->walk, step_lanes);
     return (int)blocks_of(lanes * step_lanes, 32) * 32;
 }
@@ -180,7 +204,7 @@ static struct sum_groups groups_of(const struct sweep_args *args, bool is_column
 {
     if (is_columns)
         return {blocks_of(args->n_lanes, args->own_lanes), (int64_t)args->own_lanes * kVec};
-    const int64_t lanes = n_threads >> args->row_lanes.step_bits;
+    const int64_t lanes = n_threads >> args->row_step_bits;
     return {blocks_of(args->sum.n_kept, lanes), lanes};
 }
 
@@ -200,14 +224,17 @@ static int lay_out_one(struct sweep_args *args, bool is_columns, int registers)
     int n_threads = 0;
     if (!is_columns && kVec == 4)
         return lay_out_sweep<kVec>(args, is_columns, fewest_steps(args, is_columns));
-    lay_out_in_a_wave(fewest_steps(args, is_columns), is_columns ? kSweepUnroll : 1,
-                      [&](int64_t steps) {
-                          n_threads = lay_out_sweep<kVec>(args, is_columns, steps);
-                          const int64_t n_blocks =
-                              groups_of<kVec>(args, is_columns, n_threads).n * args->sum.n_segments;
-                          return (double)n_blocks / (double)blocks_at_once(n_threads, registers);
-                      });
-    return n_threads;
+    const double waves = lay_out_in_a_wave(
+        fewest_steps(args, is_columns), is_columns ? kSweepUnroll : 1, [&](int64_t steps) {
+            n_threads = lay_out_sweep<kVec>(args, is_columns, steps);
+            const int64_t n_blocks =
+                groups_of<kVec>(args, is_columns, n_threads).n * args->sum.n_segments;
+            return (double)n_blocks / (double)blocks_at_once(n_threads, registers);
+        });
+    if (!is_columns || waves <= 1 || waves > kFewWaves)
+        return n_threads;
+    const int wide = lay_out_wide_columns(args, blocks_at_once(kSumThreads, registers));
+    return wide > 0 ? wide : n_threads;
 }
 
 // Starts a kernel of one gradient, laid out for blocks of so many threads.
