@@ -70,6 +70,11 @@ static const struct shapes {
     /* long sums: an error that grows with the length would show */
     {{1, {3000000}}, {0, {0}}},
     {{2, {500000, 5}}, {1, {5}}},
+    {{3, {40000, 5, 7}}, {2, {5, 1}}}, /* runs of columns */
+    {{3, {22000, 19, 8}}, {2, {19, 1}}},
+    {{3, {40000, 3, 33}}, {2, {3, 1}}},
+    {{3, {20, 2000, 30}}, {3, {20, 1, 30}}}, /* and rows around them */
+    {{4, {7, 8000, 6, 2}}, {4, {7, 1, 6, 1}}},
     {{2, {40000, 64}}, {1, {64}}},
     {{2, {3, 1000000}}, {2, {3, 1}}},
     {{3, {2000, 16, 64}}, {3, {1, 16, 1}}},
@@ -83,6 +88,10 @@ static const struct shapes {
     {{2, {400, 2070}}, {2, {400, 1}}},
     {{2, {104, 15696}}, {1, {15696}}},
     {{3, {64, 1, 2000}}, {3, {1, 8, 2000}}},
+    {{3, {16, 153, 1240}}, {3, {16, 1, 1240}}},
+    {{2, {54788, 1}}, {1, {16}}},
+    {{2, {40, 1}}, {2, {1, 70000}}}, /* sums of rows in groups */
+    {{2, {6480, 24}}, {2, {6480, 1}}},
     /* of nothing: zeros */
     {{1, {0}}, {0, {0}}},
     {{2, {0, 5}}, {1, {5}}},
@@ -135,6 +144,19 @@ static struct shapes random_shapes(struct random_source *source)
     return out;
 }
 
+/* Narrow columns of many rows, at times in runs that share an element, or with
+ * rows around them. */
+static struct shapes random_columns(struct random_source *source)
+{
+    int64_t kept = random_once_in(source, 2) ? 1 : random_int(source, 2, 20);
+    int64_t run = random_once_in(source, 2) ? 1 : random_int(source, 2, 36);
+    int64_t columns = random_int(source, 2, 256 / run);
+    int64_t n = (int64_t)450000 << random_int(source, 0, 3);
+    int64_t rows = n / (kept * columns * run) / 8 * 8 + 8;
+    return (struct shapes){{4, {kept, rows, columns, run}},
+                           {4, {kept, 1, columns, 1}}};
+}
+
 static struct shape whole_of(const struct shape *a, const struct shape *b)
 {
     struct shape out = {.rank = a->rank > b->rank ? a->rank : b->rank};
@@ -172,8 +194,9 @@ void broadcast_shapes(struct random_call *made, struct random_source *source)
     static const enum roped_dtype types[] = {ROPED_F32, ROPED_F16, ROPED_BF16};
     static const char *const functions[] = {"add", "sub", "mul", "div"};
     static unsigned next;
-    struct shapes shapes =
-        next % 3 ? random_shapes(source) : pairs[next / 3 % PAIRS];
+    struct shapes shapes = next % 3 == 0 ? pairs[next / 3 % PAIRS]
+                           : random_once_in(source, 16) ? random_columns(source)
+                                                        : random_shapes(source);
     enum roped_dtype dtype = types[random_int(source, 0, 2)];
     int function = (int)random_int(source, 0, 3);
     int param = roped_op_param(made->op, "function");

@@ -7,6 +7,7 @@
  */
 #include "calls/random_call.h"
 #include "check.h"
+#include "kernel/broadcast.h"
 #include "kernel/case.h"
 #include "kernel/many_rows.h"
 #include "kernel/reference.h"
@@ -226,6 +227,26 @@ TEST(strides_change_no_sums_of_many_rows)
             continue;
         random_call_make_shaped(&made, op, many_rows_shapes, &source);
         expect_same_with_strides(&made);
+        random_call_free(&made);
+    }
+}
+
+/* Of gradients that blocks add for each other, whichever comes last. */
+TEST(sums_of_broadcast_operands_have_the_same_bits)
+{
+    const struct roped_op *op = roped_op_find("binary_backward");
+    for (int i = 0; i < check_calls(240); i++) {
+        struct random_call made;
+        size_t bytes;
+        if (only && strcmp(only, op->name) != 0)
+            continue;
+        random_call_make_shaped(&made, op, broadcast_shapes, &source);
+        struct runner_options options = random_options(&made);
+        options.in_place = false;
+        unsigned char *expected = outputs_of(&made, &options, &bytes);
+        for (int again = 0; again < 3; again++)
+            expect_same(&made, &options, expected, bytes);
+        free(expected);
         random_call_free(&made);
     }
 }
