@@ -71,7 +71,8 @@ static enum roped_status launch_pair_staged(struct pair_args *args, int n_shares
                                             struct roped_queue *queue, struct roped_error *err)
 {
     struct norm_args *norm = &args->norm;
-    if (const int few = kIsAligned ? 0 : staged_quarter_parts<K>(norm, n_shares, false, queue))
+    const bool may_be_few = !kIsAligned || has_wide_shares<K>(norm, n_shares);
+    if (const int few = may_be_few ? staged_quarter_parts<K>(norm, n_shares, false, queue) : 0)
         return launch_norm_quarters<K>(*args, norm, n_shares, few, queue, err);
     const int parts = n_shares > 512 ? staged_parts(norm, n_shares, queue) : 1;
     if (!kIsAligned)

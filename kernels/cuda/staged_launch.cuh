@@ -264,8 +264,9 @@ static enum roped_status launch_staged(struct norm_args *args, bool is_aligned, 
     if constexpr (K::kSink == kToFloats && !K::kHasTerms) {
         const bool is_narrow = !is_aligned && has_narrow_rows<K, false>(args);
         const bool is_of_warp = is_narrow && threads <= 32;
-        const int parts =
-            is_aligned ? 0 : staged_quarter_parts<K>(args, threads, is_of_warp, queue);
+        const int parts = is_aligned && !has_wide_shares<K>(args, threads)
+                              ? 0
+                              : staged_quarter_parts<K>(args, threads, is_of_warp, queue);
         if (parts)
             return launch_norm_quarters<K>(*args, args, threads, parts, queue, err);
         if (is_narrow)
