@@ -191,8 +191,8 @@ static bool takes_eights(const struct norm_args *args, bool is_aligned,
 {
     const int64_t vectors = vectors_of<K>(args);
     if (K::kAdds || !is_aligned || !is_packed(args) || args->weight_kind > kWeightSame ||
-        args->rounds_product || !has_many_rows(args, queue) || !threads_of_eights(vectors) ||
-        (K::kSink != kToFloats && vectors <= kMostVectors / 2))
+        !has_many_rows(args, queue) || !threads_of_eights(vectors) ||
+        (K::kSink != kToFloats && (args->rounds_product || vectors <= kMostVectors / 2)))
         return false;
     return with_eights<K>(vectors, [&](auto config, int threads) {
         const int64_t at_once = (64 << 10) / (config.kRegisters * threads);
@@ -210,9 +210,11 @@ static enum roped_status launch_eights(struct norm_args *args, struct roped_queu
     return with_eights<K>(args->n_vectors, [&](auto config, int threads) {
         using C = decltype(config);
         kernel_fn<norm_args> *kernel = norm_kernel<K, C, false>;
-        if constexpr (K::kSink == kToFloats)
-            if (passes_l2(moved_bytes<K>(args), queue))
+        if constexpr (K::kSink == kToFloats) {
+            kernel = norm_kernel_of<K, C>(args);
+            if (passes_l2(moved_bytes<K>(args), queue) && !args->rounds_product)
                 kernel = norm_kernel<K, keeping<C>, false>;
+        }
         return start(queue, kernel, dim3((unsigned)threads), args->n_rows, dim3(), *args, err);
     });
 }
