@@ -204,11 +204,19 @@ static enum roped_status launch_kind(const struct norm_args &args, struct roped_
         const bool is_plain = is_aligned && args.weight_kind <= (int)kWeightSame;
         const int n_shares = centred_shares(vectors);
         struct norm_args few = args;
-        if (const int parts = is_plain ? 0 : quarter_parts<K>(&args, n_shares, kMostThreads, queue))
-            return launch_quarters(centred_quarters_kernel<K>, few, &few, n_shares, parts, queue,
-                                   err);
+        constexpr int kMost = sizeof(T) == 4 && !K::kHasHeads ? 8 : kQuarterVectors;
+        const bool is_held = !is_plain && vectors <= kMostHeldVectors<T>;
+        if (const int parts =
+                is_held ? quarter_parts<K>(&args, n_shares, kMostThreads, queue, kMost) : 0) {
+            const bool is_wide = vectors > kQuarterVectors * n_shares;
+            return launch_quarters(is_wide ? centred_quarters_kernel<K, kMost>
+                                           : centred_quarters_kernel<K>,
+                                   few, &few, n_shares, parts, queue, err);
+        }
         if (!is_aligned && !is_few && has_narrow_rows<K, true>(&args))
             return launch_narrow<K, true>(args, queue, err);
+        if (!is_aligned && has_rows_of_blocks<K>(&args) && has_turns(&args, vectors, 2, queue))
+            return launch_lanes_of_blocks<K>(args, queue, err);
         // a narrower row's sums wait for each other longer than for memory
         const bool may_wait = !is_aligned && vectors > 256 && vectors <= kMostHeldVectors<T> &&
                               (K::kAdds || vectors > 1024 || has_turns(&args, vectors, 4, queue));

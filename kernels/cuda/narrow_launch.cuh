@@ -52,44 +52,86 @@ static enum roped_status launch_narrow_rows(kernel_fn<norm_args> *kernel,
                  warps * bytes);
 }
 
-// Vectors of a row at most, half as many of a sum: where registers hold two rows of more, too few
-// warps find room. Those of float32 are half as many floats.
+// Vectors of a row at most, half as many of a sum without a mean: where registers hold two rows of
+// more, too few warps find room. Those of float32 are half as many floats. Wider centred rows have
+// several warps.
 template <typename K, bool kCentre>
-constexpr int kNarrowVectors = kCentre                                   ? 96
-                               : sizeof(typename K::T) == 4 && !K::kAdds ? 256
-                                                                         : 128;
+constexpr int kNarrowVectors = kCentre                      ? 96
+                               : K::kAdds                   ? 64
+                               : sizeof(typename K::T) == 4 ? 256
+                                                            : 128;
+// Vectors of those: of more, memory has too few rows on their way.
+constexpr int kMostOfBlocks = 384;
 
-// Rows beside each other that a warp takes, or a part of one, with weights of their type.
+// Rows of up to so many vectors, beside each other, with weights of their type.
+template <typename K>
+static bool has_rows_beside(const struct norm_args *args, int most_vectors)
+{
+    return args->hidden <= most_vectors * K::kVec && is_packed(args) &&
+           args->weight_kind <= (int)kWeightSame && args->n_rows <= INT_MAX / 2 &&
+           args->heads * args->hidden <= INT_MAX / 2;
+}
+// Those that a warp takes, or a part of one.
 template <typename K, bool kCentre>
 static bool has_narrow_rows(const struct norm_args *args)
 {
-    constexpr int kMost = kNarrowVectors<K, kCentre> / (K::kAdds ? 2 : 1);
-    return args->hidden <= kMost * K::kVec && is_packed(args) &&
-           args->weight_kind <= (int)kWeightSame && args->n_rows <= INT_MAX / 2 &&
-           args->heads * args->hidden <= INT_MAX / 2;
+    return has_rows_beside<K>(args, kNarrowVectors<K, kCentre>);
+}
+
+// Centred rows that several warps take.
+template <typename K>
+static bool has_rows_of_blocks(const struct norm_args *args)
+{
+    return args->hidden > kNarrowVectors<K, true> * K::kVec &&
+           has_rows_beside<K>(args, kMostOfBlocks);
+}
+
+// Heads are rows with weights of their own, which all kernels below know.
+template <typename K>
+using of_rows = std::conditional_t<K::kHasHeads, norm_kind<typename K::T, kFromX, kToFloats>, K>;
+
+// Rows of up to so many slots of eight vectors, by as few as they have: a power of two, or three
+// quarters of one.
+template <typename K, bool kCentre, int kSlots>
+static enum roped_status launch_lanes(const struct norm_args &args, int64_t vectors,
+                                      struct roped_queue *queue, struct roped_error *err)
+{
+    constexpr bool kIsPower = (kSlots & (kSlots - 1)) == 0;
+    constexpr int kFewer = kSlots > 16 ? 16 : kIsPower ? kSlots * 3 / 4 : kSlots * 2 / 3;
+    if constexpr (kFewer >= 3)
+        if (vectors <= 8 * kFewer)
+            return launch_lanes<K, kCentre, kFewer>(args, vectors, queue, err);
+    using C = lanes_config<K, kSlots, kCentre>;
+    return launch_narrow_rows<K, C>(norm_lanes_kernel<K, C>, args, 32, queue, err);
+}
+
+// A block for each of so many centred rows as have two vectors for each share (norm_centred.cuh),
+// and whole warps of those.
+template <typename K>
+static enum roped_status launch_lanes_of_blocks(const struct norm_args &args,
+                                                struct roped_queue *queue, struct roped_error *err)
+{
+    using L = of_rows<K>;
+    using C = lanes_config<L, 8, true, true>;
+    const int64_t threads = 32 * blocks_of(args.hidden, 64 * K::kVec);
+    const int64_t bytes =
+        16 * C::kSpans * packets_of_span(args.hidden * (int64_t)sizeof(typename K::T));
+    const int64_t of_registers = 256 * C::kMinBlocks / threads;
+    const int64_t of_shared = queue->shared_bytes / (bytes + kOwnShared);
+    const int64_t places = queue->n_multiprocessors * std::min(of_registers, of_shared);
+    const int64_t blocks = blocks_in_turn(args.n_rows, places, std::lcm(args.heads, (int64_t)8));
+    return start(queue, norm_lanes_kernel<L, C>, dim3((unsigned)threads), blocks, dim3(), args, err,
+                 bytes);
 }
 
 template <typename K, bool kCentre>
 static enum roped_status launch_narrow(const struct norm_args &args, struct roped_queue *queue,
                                        struct roped_error *err)
 {
-    constexpr int kMost = kNarrowVectors<K, kCentre> / (K::kAdds ? 2 : 1);
-    constexpr int kMostSlots = (kMost < 128 ? kMost : 128) / 8; // of rows of up to 128 vectors
     const int64_t vectors = blocks_of(args.hidden, K::kVec);
-    const auto launch_slots = [&](auto slots) {
-        using C = lanes_config<K, slots.value, kCentre>;
-        return launch_narrow_rows<K, C>(norm_lanes_kernel<K, C>, args, 32, queue, err);
-    };
-    if constexpr (kMost > 128)
-        if (vectors > 128)
-            return launch_slots(std::integral_constant<int, kMost / 8>{});
-    if constexpr (kMost > 64)
-        if (vectors > 64)
-            return launch_slots(std::integral_constant<int, kMostSlots>{});
-    if (vectors > 32)
-        return launch_slots(std::integral_constant<int, 8>{});
     if (vectors > 16)
-        return launch_slots(std::integral_constant<int, 4>{});
+        return launch_lanes<of_rows<K>, kCentre, kNarrowVectors<K, kCentre> / 8>(args, vectors,
+                                                                                 queue, err);
     using C = narrow_config<K, kCentre>;
     return launch_narrow_rows<K, C>(norm_narrow_kernel<K, C>, args, vectors > 8 ? 8 : 4, queue,
                                     err);

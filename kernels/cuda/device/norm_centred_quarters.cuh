@@ -31,12 +31,12 @@ struct centred_quarter_sums {
 };
 
 // A row, in registers: elements that are not the row's are zeros.
-template <typename K>
+template <typename K, int kVectors>
 struct centred_quarters {
     static constexpr int kEach = K::kVec / 4;
     const norm_args &args;
     const quarters<K> &mine;
-    float z[kQuarterVectors][kEach];
+    float z[kVectors][kEach];
 
     template <typename Acc>
     __device__ __forceinline__ row_scale scale(centred_quarter_sums<Acc> &sums, bool &is_done) const
@@ -56,7 +56,7 @@ struct centred_quarters {
         known.mean = (float)(sums.of_sum.sum_of_warp(sum) * inverse_of<Acc>(n));
         two_sums<Acc> about = {};
 #pragma unroll
-        for (int v = 0; v < kQuarterVectors; v++)
+        for (int v = 0; v < kVectors; v++)
 #pragma unroll
             for (int i = 0; i < kEach; i++) {
                 const Acc off = mine.has(v, i) ? (Acc)z[v][i] - (Acc)known.mean : (Acc)0;
@@ -71,10 +71,10 @@ struct centred_quarters {
 };
 
 // Weights, or biases, of either size; where there are none, nothing.
-template <typename K>
+template <typename K, int kVectors>
 __device__ __forceinline__ void load_weights(const quarters<K> &mine, const void *from,
                                              bool are_floats,
-                                             uint32_t (&raw)[kQuarterVectors][K::kVec / 4])
+                                             uint32_t (&raw)[kVectors][K::kVec / 4])
 {
     const char *weights = static_cast<const char *>(from);
     quarters<K> there = mine;
@@ -87,7 +87,7 @@ __device__ __forceinline__ void load_weights(const quarters<K> &mine, const void
 }
 
 // All loads start together. A thread writes what it has read itself, x + residual at once.
-template <typename K>
+template <typename K, int kVectors = kQuarterVectors>
 __global__ void __launch_bounds__(kQuarterThreads)
     centred_quarters_kernel(const __grid_constant__ struct norm_args args)
 {
@@ -104,9 +104,9 @@ __global__ void __launch_bounds__(kQuarterThreads)
         second = compute_now(source.residual + mine.first * (int)sizeof(T));
     const void *weights = compute_now(weights_of<K>(args, args.weight, row));
     const void *biases = compute_now(weights_of<K>(args, args.bias, row));
-    uint32_t raw[kQuarterVectors][kEach], raw_second[kQuarterVectors][kEach];
-    uint32_t raw_weight[kQuarterVectors][kEach], raw_bias[kQuarterVectors][kEach];
-    centred_quarters<K> values{args, mine, {}};
+    uint32_t raw[kVectors][kEach], raw_second[kVectors][kEach];
+    uint32_t raw_weight[kVectors][kEach], raw_bias[kVectors][kEach];
+    centred_quarters<K, kVectors> values{args, mine, {}};
     if (gridDim.y > 1) {
         sums.of_row.prepare();
         exact_sums.of_row.begin();
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(kQuarterThreads)
     load_weights(mine, weights, are_floats, raw_weight);
     load_weights(mine, biases, are_floats, raw_bias);
 #pragma unroll
-    for (int v = 0; v < kQuarterVectors; v++) {
+    for (int v = 0; v < kVectors; v++) {
         auto &z = values.z[v];
         float other[kEach] = {};
 #pragma unroll
@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(kQuarterThreads)
         scale = values.scale(exact_sums, is_done);
     T *to = static_cast<T *>(args.y) + row_at<K>(args, row, args.y_pitch) + mine.first;
 #pragma unroll
-    for (int v = 0; v < kQuarterVectors; v++) {
+    for (int v = 0; v < kVectors; v++) {
         float gain[kEach], bias[kEach];
         if (!mine.has(v))
             continue;

@@ -1,5 +1,5 @@
 // norm_narrow_lanes.cuh - norms of narrow rows (norm_narrow.cuh) of more than 16 vectors: a warp
-// has a row, and takes rows in turn.
+// has a row, or a block of several warps has, and takes rows in turn.
 //
 // Such a row was bound by what its vectors cost beside their elements: to be shifted into place,
 // twice, and cut at its end. Here four lanes have a vector, each the elements of one of the four
@@ -7,47 +7,52 @@
 // packets of 16 bytes. Elements move one by one between there and registers, and no two lanes meet
 // in a bank.
 //
-// Rows of a warp are so far apart that weights are the same for all of them, and a multiple of
-// eight rows, too: so all begin at the same byte of a packet, and what follows from that is found
-// once. The next one is on its way while a row is summed.
+// Rows of a warp, or block, are so far apart that weights are the same for all of them, and a
+// multiple of eight rows, too: so all begin at the same byte of a packet, and what follows from
+// that is found once. The next one is on its way while a row is summed: to where that one was, once
+// all lanes have it, or of a block, which would have to wait for that, to another place.
 //
 // The order of sums is that of norm.cuh, or of norm_centred.cuh: a row has eight threads there for
-// each share of a lane here, which has elements of two of them, of four, or of sixteen.
+// each share of a lane here, which has elements of two of them, of four, or of sixteen. A warp of a
+// block has what one has there.
 #pragma once
 
 #include "cuda/device/norm_narrow.cuh"
 #include "cuda/device/norm_quarters.cuh"
 
 // A row is up to so many slots of eight vectors, of which four lanes have one each. The first half
-// of them are whole.
-template <typename K, int kRowSlots, bool kCentre>
+// of them are whole. kOfBlock: a row has several warps, each of so many slots.
+template <typename K, int kRowSlots, bool kCentre, bool kOfBlock = false>
 struct lanes_config {
+    static constexpr bool kIsBlock = kOfBlock;
     static constexpr int kSlots = kRowSlots;
     static constexpr int kShares = kSlots <= 4 ? 2 : kSlots <= 16 ? 4 : 16; // of the row's sum
     static constexpr bool kIsCentred = kCentre;
-    static constexpr int kTensors = K::kAdds ? 4 : 2;      // that have a span
+    static constexpr int kTensors = K::kAdds ? 4 : 2; // that have a span
+    static constexpr int kSpans = kIsBlock ? kTensors * 3 / 2 : kTensors;
     static constexpr int kElements = kSlots * K::kVec / 4; // of a lane
     // what elements and their weights take, and the rest
-    static constexpr int kRegisters = kElements * (kCentre ? 3 : 2) + (K::kAdds ? 40 : 32);
+    static constexpr int kRegisters = kElements * (kCentre ? 3 : 2) + (K::kAdds ? 44 : 32);
     static constexpr int kMinBlocks = kRegisters <= 64 ? 4 : kRegisters <= 80 ? 3 : 2;
 };
 
 // ------------------------------------------------------------------------------------ spans
 
-// A warp's row in a tensor, and its packets in shared memory, of which a lane has every 32nd.
-template <typename T, int kSlots>
+// A row in a tensor, and its packets in shared memory, of which a thread has every 32nd, or as many
+// apart as the row has threads.
+template <typename T, int kSlots, bool kIsBlock>
 struct row_span {
     static constexpr int kUnits = 16 / (int)sizeof(T), kNoEdge = INT_MIN;
     static constexpr int kEach = (kSlots * 8 + 1 + 31) / 32; // packets of a lane, at most
     char *at;                                                // its first one
     char *stage;                                             // the same in shared memory
-    int off, end; // bytes from its first packet to the row, and to its end
-    int edge;     // from the lane's first packet to an element that no whole packet has
+    int off, end; // bytes from the row's first packet to the row, and to its end
+    int edge;     // from the thread's first packet to an element that no whole packet has
 
     __device__ __forceinline__ row_span(const void *tensor, int64_t row, int hidden, uint4 *to)
     {
         const T *from = static_cast<const T *>(tensor) + row * hidden;
-        const int lane = threadIdx.x;
+        const int lane = threadIdx.x; // or thread
         off = (int)((uintptr_t)from & 15);
         end = off + hidden * (int)sizeof(T);
         at = reinterpret_cast<char *>(const_cast<T *>(from)) - off + 16 * lane;
@@ -57,10 +62,15 @@ struct row_span {
         const bool is_there = is_tail ? of_row < end : off > 0 && of_row < 16;
         edge = lane < 2 * kUnits && is_there ? of_row - 16 * lane : kNoEdge;
     }
-    // Where the lane's packet j ends.
+    // From a packet of the thread to the next.
+    static __device__ __forceinline__ int step()
+    {
+        return 16 * (kIsBlock ? (int)blockDim.x : 32);
+    }
+    // Where its packet j ends.
     static __device__ __forceinline__ int end_of(int j)
     {
-        return ((int)threadIdx.x + 32 * j + 1) * 16;
+        return ((int)threadIdx.x + 1) * 16 + j * step();
     }
     // is_last: behind the row may be no memory.
     __device__ __forceinline__ void fetch(bool is_last) const
@@ -69,13 +79,13 @@ struct row_span {
 #pragma unroll
             for (int j = 0; j < kEach; j++)
                 if (end_of(j) < end + 16)
-                    copy_16<false>(reinterpret_cast<uint4 *>(stage + 512 * j), at + 512 * j, true,
-                                   0);
+                    copy_16<false>(reinterpret_cast<uint4 *>(stage + j * step()), at + j * step(),
+                                   true, 0);
         } else {
 #pragma unroll 1
             for (int j = 0; end_of(j) < end + 16; j++)
-                *reinterpret_cast<uint4 *>(stage + 512 * j) =
-                    load_pieces(at + 512 * j, end + 16 - end_of(j));
+                *reinterpret_cast<uint4 *>(stage + j * step()) =
+                    load_pieces(at + j * step(), end + 16 - end_of(j));
         }
     }
     __device__ __forceinline__ void store() const
@@ -83,8 +93,8 @@ struct row_span {
 #pragma unroll
         for (int j = 0; j < kEach; j++)
             if (end_of(j) >= off + 16 && end_of(j) <= end)
-                *reinterpret_cast<uint4 *>(at + 512 * j) =
-                    *reinterpret_cast<const uint4 *>(stage + 512 * j);
+                *reinterpret_cast<uint4 *>(at + j * step()) =
+                    *reinterpret_cast<const uint4 *>(stage + j * step());
         if (edge != kNoEdge)
             *reinterpret_cast<T *>(at + edge) = *reinterpret_cast<const T *>(stage + edge);
     }
@@ -102,17 +112,20 @@ template <typename K, typename C>
 struct lane_elements {
     using T = typename K::T;
     static constexpr int kEach = K::kVec / 4; // of a vector
-    const int first, left; // element of the row, and elements from there to its end
+    int first, left; // element of the row, and elements from there to its end
+    int further;     // so many behind their place among a warp's are those of the second half
 
     __device__ __forceinline__ explicit lane_elements(const norm_args &args)
-        : first((int)threadIdx.x / 4 * K::kVec + (int)threadIdx.x % 4),
-          left((int)args.hidden - first)
     {
+        const int warp = C::kIsBlock ? (int)threadIdx.x / 32 : 0, lane = (int)threadIdx.x % 32;
+        first = (warp * 32 + lane / 4) * K::kVec + lane % 4;
+        left = (int)args.hidden - first;
+        further = C::kIsBlock ? ((int)blockDim.x - 32) * K::kVec : 0;
     }
     // From the first one to the i-th.
-    static __device__ __forceinline__ constexpr int behind(int i)
+    __device__ __forceinline__ int behind(int i) const
     {
-        return i / kEach * 8 * K::kVec + i % kEach * 4;
+        return i / kEach * 8 * K::kVec + i % kEach * 4 + (i < C::kElements / 2 ? 0 : further);
     }
     __device__ __forceinline__ bool has(int i) const
     {
@@ -181,7 +194,7 @@ __device__ __forceinline__ Sum sum_elements(const lane_elements<K, C> &, const F
 {
     constexpr int kEach = K::kVec / 4;
     constexpr int kAtOnce = std::is_same_v<Sum, float> || std::is_same_v<Sum, two_sums<float>>
-                                ? C::kSlots / C::kShares
+                                ? (C::kSlots + C::kShares - 1) / C::kShares
                                 : 1;
     Sum share[C::kShares] = {};
 #pragma unroll
@@ -194,20 +207,27 @@ __device__ __forceinline__ Sum sum_elements(const lane_elements<K, C> &, const F
     return sum_of_lanes(share);
 }
 
-// Of elements value(i), zeros where there are none. inverse: of the row's width.
+// Of elements value(i), zeros where there are none. n: those of the row that the warp has.
 template <typename Acc, typename K, typename C, typename F>
 __device__ __forceinline__ row_scale centre_elements(const norm_args &args,
-                                                     const lane_elements<K, C> &mine, Acc inverse,
-                                                     bool &is_done, const F &value)
+                                                     const lane_elements<K, C> &mine, int n,
+                                                     Acc inverse, bool &is_done, const F &value)
 {
     const Acc sum = sum_elements<Acc>(mine, [&](Acc &share, int i) { share += (Acc)value(i); });
-    const float mean = (float)(sum * inverse);
-    const auto about = sum_elements<two_sums<Acc>>(mine, [&](two_sums<Acc> &share, int i) {
-        const Acc off = mine.has(i) ? (Acc)value(i) - (Acc)mean : (Acc)0;
+    warp_sums<Acc> warp;
+    warp.n = (float)n;
+    warp.mean = (float)(sum * inverse);
+    warp.about = sum_elements<two_sums<Acc>>(mine, [&](two_sums<Acc> &share, int i) {
+        const Acc off = mine.has(i) ? (Acc)value(i) - (Acc)warp.mean : (Acc)0;
         share.first += off;
         share.second = fma(off, off, share.second);
     });
-    return scale_about(args, mean, about, is_done);
+    if constexpr (C::kIsBlock) {
+        __shared__ warp_sums<Acc> together[32];
+        const row_threads<true> group{(int)blockDim.x, (int)threadIdx.x};
+        warp.about = sums_of_block(group, warp, together, warp.mean);
+    }
+    return scale_about(args, warp.mean, warp.about, is_done);
 }
 
 template <typename Acc, typename K, typename C, typename F>
@@ -223,7 +243,7 @@ template <typename K, typename C>
 __device__ __forceinline__ row_scale scale_of_elements(const norm_args &args,
                                                        const lane_elements<K, C> &mine,
                                                        const float (&z)[C::kElements],
-                                                       float inverse, void *room)
+                                                       int n_of_warp, float inverse, void *room)
 {
     using kept = std::conditional_t<K::kAdds, float, typename K::T>;
     kept *const all = static_cast<kept *>(room) + mine.first;
@@ -234,7 +254,7 @@ __device__ __forceinline__ row_scale scale_of_elements(const norm_args &args,
     bool is_done;
     row_scale scale = {};
     if constexpr (C::kIsCentred) {
-        scale = centre_elements<float>(args, mine, inverse, is_done, held);
+        scale = centre_elements<float>(args, mine, n_of_warp, inverse, is_done, held);
     } else {
         const float sum = squares_of<float>(mine, held);
         const float mean = fmaf(sum, args.inverse_hidden, args.eps);
@@ -245,8 +265,8 @@ __device__ __forceinline__ row_scale scale_of_elements(const norm_args &args,
         return scale;
     mine.put(all, z); // a lane reads its own
     if constexpr (C::kIsCentred)
-        scale = centre_elements<double>(args, mine, inverse_of<double>((int)args.hidden), is_done,
-                                        again);
+        scale = centre_elements<double>(args, mine, n_of_warp, inverse_of<double>(n_of_warp),
+                                        is_done, again);
     else
         scale.scale = exact_scale(args, squares_of<double>(mine, again));
     return scale;
@@ -254,27 +274,41 @@ __device__ __forceinline__ row_scale scale_of_elements(const norm_args &args,
 
 // ------------------------------------------------------------------------------------ kernel
 
-// A row for each of a block's warps, in turn.
+// Of those that have a row.
+template <typename C>
+__device__ __forceinline__ void wait_for_each_other()
+{
+    if constexpr (C::kIsBlock)
+        __syncthreads();
+    else
+        __syncwarp();
+}
+
+// A row for each of a block's warps, or for all of them, in turn.
 template <typename K, typename C>
 __global__ void __launch_bounds__(256, C::kMinBlocks)
     norm_lanes_kernel(const __grid_constant__ struct norm_args args)
 {
     using T = typename K::T;
-    using span = row_span<T, C::kSlots>;
+    using span = row_span<T, C::kSlots, C::kIsBlock>;
     constexpr int n = C::kElements;
     const int hidden = (int)args.hidden, n_rows = (int)args.n_rows;
     const int step = (int)(gridDim.x * blockDim.y);
     const int packets = packets_of_span(hidden * (int)sizeof(T));
     const int64_t bytes_apart = (int64_t)step * hidden * (int)sizeof(T);
     int row = (int)(blockIdx.x * blockDim.y + threadIdx.y);
-    uint4 *const stage = narrow_spans + threadIdx.y * C::kTensors * packets;
+    uint4 *const stage = narrow_spans + threadIdx.y * C::kSpans * packets;
     uint4 *const results = stage + C::kTensors / 2 * packets;
     const lane_elements<K, C> mine(args);
-    const float inverse = inverse_of<float>(hidden);
+    int n_of_warp = hidden;
+    if constexpr (C::kIsBlock)
+        n_of_warp =
+            row_threads<true>{(int)blockDim.x, (int)threadIdx.x}.held_of<2>(hidden, K::kVec);
+    const float inverse = inverse_of<float>(n_of_warp);
     let_next_start();
     wait_for_previous();
     if (row >= n_rows)
-        return; // a warp
+        return; // a warp, or a block
     span x(args.x, row, hidden, stage), y(args.y, row, hidden, results);
     span residual(args.residual, row, hidden, stage + packets);
     span sum(args.residual_out, row, hidden, results + packets);
@@ -283,6 +317,17 @@ __global__ void __launch_bounds__(256, C::kMinBlocks)
         if constexpr (K::kAdds)
             residual.fetch(row == n_rows - 1);
         end_stage();
+    };
+    int apart = C::kTensors * packets * 16; // from a row's place to the next one's
+    const auto fetch_next = [&] {
+        row = n_rows - row > step ? row + step : n_rows;
+        x.at += bytes_apart, residual.at += bytes_apart;
+        if constexpr (C::kIsBlock) {
+            x.stage += apart, residual.stage += apart;
+            apart = -apart;
+        }
+        if (row < n_rows)
+            fetch();
     };
     fetch();
     float gain[n], bias[C::kIsCentred ? n : 1];
@@ -293,17 +338,15 @@ __global__ void __launch_bounds__(256, C::kMinBlocks)
     for (;;) {
         float z[n], other[n];
         wait_for_stage(1);
-        __syncwarp();
+        wait_for_each_other<C>();
         mine.get(x.element(mine.first), 0.0f, z);
         if constexpr (K::kAdds)
             mine.get(residual.element(mine.first), 0.0f, other);
-        __syncwarp(); // all lanes have what they need of it
+        if constexpr (!C::kIsBlock)
+            __syncwarp(); // all lanes have what they need of it
         take_elements<K>(args, z, other);
-        row = n_rows - row > step ? row + step : n_rows;
-        x.at += bytes_apart, residual.at += bytes_apart;
-        if (row < n_rows)
-            fetch();
-        const row_scale scale = scale_of_elements(args, mine, z, inverse, results);
+        fetch_next();
+        const row_scale scale = scale_of_elements(args, mine, z, n_of_warp, inverse, results);
         if constexpr (K::kAdds)
             mine.put(sum.element(mine.first), z);
         if constexpr (C::kIsCentred)
@@ -311,7 +354,7 @@ __global__ void __launch_bounds__(256, C::kMinBlocks)
         else
             finish_elements<K>(args, gain, scale, other, z);
         mine.put(y.element(mine.first), z);
-        __syncwarp();
+        wait_for_each_other<C>();
         y.store();
         if constexpr (K::kAdds)
             sum.store();
