@@ -90,8 +90,8 @@ void any_width_shapes(struct random_call *made, struct random_source *source)
     const enum roped_dtype dtype = random_type(source);
     const int64_t packet = 16 / (int64_t)roped_dtype_bytes(dtype);
     const int64_t rows = random_int(source, 2, 6);
-    const int64_t most = random_once_in(source, 2) ? 4224 : 264;
-    int64_t width = packet * random_int(source, 1, most);
+    const int64_t most = random_once_in(source, 2) ? 4224 : 400;
+    int64_t width = packet * random_int(source, 17, most);
     if (random_once_in(source, 2))
         width -= random_int(source, 0, packet - 1);
     may_choose(made, "rounding", 4, source);
