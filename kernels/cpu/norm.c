@@ -106,8 +106,8 @@ static void load_normal(const void *of, int64_t row, int64_t first, int64_t n,
     const int64_t i = row - from->row;
     const struct cpu_normal how = {
         .from = from->from,
-        .type = norm->type,
-        .rounds_product = norm->type != ROPED_F32 && norm->rounds_product,
+        .type = norm->rounds_product ? norm->type : ROPED_F32,
+        .rounds_product = norm->rounds_product,
         .s = from->rows->s[i],
         /* of the next batch */
         .ahead = from->rows->n * from->rows->stride.x *

@@ -75,8 +75,13 @@ static void finish_group(const struct pair_loop *loop, int64_t group,
     const struct rmsnorm_plan *norm = &plan->norm;
     const enum roped_dtype dtype = gated ? ROPED_F32 : loop->dtype;
     const void *x = column_at(loop, loop->of.x, group, 0);
-    struct cpu_normal normal = {
-        dtype, loop->dtype, loop->rounds, plan->rounds_norm, 0, CPU_AHEAD};
+    struct cpu_normal normal = {dtype,
+                                loop->rounds || plan->rounds_norm ? loop->dtype
+                                                                  : ROPED_F32,
+                                loop->rounds,
+                                plan->rounds_norm,
+                                0,
+                                CPU_AHEAD};
     for (int64_t i = 0; gated && i < norm->hidden; i += CPU_BLOCK) {
         const struct cpu_gated of = {.up_dtype = loop->dtype,
                                      .to_dtype = ROPED_F32,

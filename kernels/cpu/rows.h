@@ -140,7 +140,10 @@ struct cpu_scales {
 /* How values of a row become their norm as floats: rounded to a type behind
  * either product, or not. */
 struct cpu_normal {
-    enum roped_dtype from, type;
+    enum roped_dtype from;
+    enum roped_dtype type; /* F32 where nothing is rounded; a caller says so,
+                              as both of the next are one load, which would
+                              wait for two stores, and all that was streamed */
     bool rounds_product, rounds_result;
     float s;
     int64_t ahead; /* bytes: how far ahead memory is asked for */

@@ -115,14 +115,13 @@ void ISA(cpu_round)(enum roped_dtype dtype, float *x, int64_t n)
         round_row(ROPED_BF16, x, n);
 }
 
-/* type is that of roundings, or F32 where there is none. */
 INLINE void normal_row(enum roped_dtype from, enum roped_dtype type,
                        const struct cpu_normal *how, float *to, const void *x,
                        const float *weight, int64_t n)
 {
     const vfloat s = splat(how->s);
-    const bool rounds_product = how->rounds_product;
-    const bool rounds_result = how->rounds_result;
+    const bool rounds_product = type != ROPED_F32 && how->rounds_product;
+    const bool rounds_result = type != ROPED_F32 && how->rounds_result;
     for (int64_t i = 0; i < n; i += BLOCK) {
         const int64_t part = n - i < BLOCK ? n - i : BLOCK;
         prefetch_elements(from, at(ROPED_U8, at(from, x, i), how->ahead),
@@ -140,8 +139,7 @@ INLINE void normal_row(enum roped_dtype from, enum roped_dtype type,
 void ISA(cpu_normal)(const struct cpu_normal *how, float *to, const void *x,
                      const float *weight, int64_t n)
 {
-    const bool rounds = how->rounds_product || how->rounds_result;
-    const enum roped_dtype type = rounds ? how->type : ROPED_F32;
+    const enum roped_dtype type = how->type;
     if (how->from == ROPED_F16 && type == ROPED_F16)
         normal_row(ROPED_F16, ROPED_F16, how, to, x, weight, n);
     else if (how->from == ROPED_F16)
