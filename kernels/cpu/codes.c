@@ -85,17 +85,20 @@ bool code_counts_nan(const struct code_rule *rule)
     return rule->scale == CODE_SCALE_E8M0;
 }
 
-/* Of groups of which all values become 0 the scale is 0, and they are divided
- * by Inf. */
 static void e4m3_of(const struct cpu_rows *rows, const struct code_rule *rule,
-                    const int32_t *largest, int64_t n, uint8_t *code,
-                    float *divisor)
+                    const int32_t *largest, int64_t n, uint8_t *code)
 {
     const struct cpu_conversion how = {ROPED_F32, ROPED_F8_E4M3, 1, false};
+    float scale[CPU_MOST_TILES];
     for (int64_t i = 0; i < n; i++)
-        divisor[i] = roped_bits_float((uint32_t)largest[i]) / rule->largest *
-                     rule->global_scale;
-    rows->convert(&how, code, divisor, n);
+        scale[i] = roped_bits_float((uint32_t)largest[i]) / rule->largest *
+                   rule->global_scale;
+    rows->convert(&how, code, scale, n);
+}
+
+void code_divisors(const struct cpu_rows *rows, const uint8_t *code, int64_t n,
+                   float *divisor)
+{
     const struct cpu_expansion values = {CODE_E4M3, ROPED_F32, false};
     const float one = 1;
     rows->quantize->expand(&values, divisor, code, n, CPU_BLOCK, &one);
@@ -140,8 +143,10 @@ void code_scales_store(const struct cpu_rows *rows,
         store_scales(to, code, n);
         break;
     case CODE_SCALE_E4M3:
-        e4m3_of(rows, rule, largest, n, code, divisor);
+        e4m3_of(rows, rule, largest, n, code);
         store_scales(to, code, n);
+        if (divisor)
+            code_divisors(rows, code, n, divisor);
         break;
     default:
         rows->quantize->numbers(rule, largest, n, divisor);

@@ -36,11 +36,16 @@ struct code_scales {
 
 /* Writes the scales of n tiles, at most CPU_MOST_TILES, whose values are up to
  * magnitudes of these bits, and says by what they are divided, and what those
- * are that have a byte. */
+ * are that have a byte. divisor: of E4M3 it may be NULL. */
 void code_scales_store(const struct cpu_rows *rows,
                        const struct code_rule *rule, const int32_t *largest,
                        int64_t n, const struct code_scales *to, float *divisor,
                        uint8_t *code);
+
+/* What values are divided by of n scales of E4M3, at most CPU_MOST_TILES: Inf
+ * where that is 0, as all values become 0 then. */
+void code_divisors(const struct cpu_rows *rows, const uint8_t *code, int64_t n,
+                   float *divisor);
 
 /* Where values come from: elements [first, first + n) of a row, at most
  * CPU_BLOCK, into room for n rounded up to CPU_LANES. */
@@ -57,6 +62,9 @@ void code_quantize(const struct quantize_plan *plan,
                    const struct code_source *source,
                    const struct roped_call *call, struct roped_queue *queue);
 
+/* Scales are known for the calls of a thread that have a target. */
+void code_forget_scales(struct cpu_nibble_tables *tables);
+
 /* Makes codes of rows [begin, end) on this thread, by scales that are given or
  * those of rows or of their groups. */
 struct code_target {
@@ -67,7 +75,7 @@ struct code_target {
 void code_quantize_rows(const struct cpu_rows *rows,
                         const struct code_target *to,
                         const struct code_source *source, int64_t begin,
-                        int64_t end);
+                        int64_t end, struct cpu_nibble_tables *tables);
 
 /* Zeros where scales are beyond rows and tiles. */
 void code_clear_padding(const struct code_tiles *tiles,

@@ -139,6 +139,13 @@ INLINE __m512i mxfp8_codes(bool is_unusual, raw16 x, raw16 y,
     return code;
 }
 
+/* Memory that will be read soon, as long as n bytes are ahead of x. */
+INLINE void ask_ahead(const void *x, int64_t ahead, int64_t n)
+{
+    for (int64_t i = 0; ahead && i < n; i += 64)
+        __builtin_prefetch((const uint8_t *)x + ahead + i, 0, 2);
+}
+
 INLINE void store_bytes(void *to, __m512i x, int64_t n, bool is_streamed)
 {
     if (n < 64)
@@ -150,18 +157,20 @@ INLINE void store_bytes(void *to, __m512i x, int64_t n, bool is_streamed)
 }
 
 INLINE void encode_mxfp8(bool is_streamed, uint8_t *to, const uint16_t *x,
-                         int64_t n, const float *divisor)
+                         int64_t n, int64_t ahead, const float *divisor)
 {
     enum { STEP = 2 * BLOCK };
     struct bases of;
     int64_t i = 0, j = 0;
     find_bases(&of, divisor, n / MX_GROUP, E4M3_BINADE + E4M3_HALF);
-    for (; i + STEP <= n; i += STEP, j += 2)
+    for (; i + STEP <= n; i += STEP, j += 2) {
+        ask_ahead(x + i, ahead, STEP * (int64_t)sizeof *x);
         store_bytes(to + i,
                     mxfp8_codes(of.unusual >> j & 3, load16(x + i),
                                 load16(x + i + BLOCK), of.base + j,
                                 divisor + j),
                     STEP, is_streamed);
+    }
     if (i < n) {
         const uint32_t base[2] = {of.base[j], of.base[j]};
         const float by[2] = {divisor[j], divisor[j]};
@@ -225,7 +234,7 @@ INLINE __m512i mxfp4_codes(bool is_unusual, raw16 x, raw16 y,
 }
 
 INLINE void encode_mxfp4(bool is_streamed, uint8_t *to, const uint16_t *x,
-                         int64_t n, const float *divisor)
+                         int64_t n, int64_t ahead, const float *divisor)
 {
     enum { STEP = 4 * BLOCK };
     struct bases of;
@@ -235,6 +244,7 @@ INLINE void encode_mxfp4(bool is_streamed, uint8_t *to, const uint16_t *x,
         const uint32_t *base = of.base + j;
         const float *by = divisor + j;
         const uint16_t *from = x + i;
+        ask_ahead(from, ahead, STEP * (int64_t)sizeof *x);
         store_bytes(
             to + i / 2,
             packed_nibbles(
@@ -380,13 +390,15 @@ INLINE void encode_nv_step(bool is_streamed, void *to, const uint16_t *x,
 }
 
 INLINE void encode_nvfp4(bool is_streamed, uint8_t *to, const uint16_t *x,
-                         int64_t n, const uint8_t *scale,
+                         int64_t n, int64_t ahead, const uint8_t *scale,
                          const struct cpu_nibble_words *table)
 {
     int64_t i = 0;
-    for (; i + NV_STEP <= n; i += NV_STEP)
+    for (; i + NV_STEP <= n; i += NV_STEP) {
+        ask_ahead(x + i, ahead, NV_STEP * (int64_t)sizeof *x);
         encode_nv_step(is_streamed, to + i / 2, x + i, NV_STEP,
                        scale + i / NV_GROUP, table);
+    }
     if (i < n) {
         uint8_t last[NV_GROUPS] = {0};
         memcpy(last, scale + i / NV_GROUP, (size_t)((n - i) / NV_GROUP));

@@ -119,12 +119,14 @@ static void load_normal(const void *of, int64_t row, int64_t first, int64_t n,
 }
 
 static void code_batch(const struct norm_loop *loop, int64_t row,
-                       const struct cpu_norm_rows *rows)
+                       const struct cpu_norm_rows *rows,
+                       struct cpu_nibble_tables *tables)
 {
     const struct normal_rows from = {
         loop, rows, row, loop->kept ? loop->sum.kept_dtype : loop->norm.type};
     const struct code_source source = {load_normal, &from};
-    code_quantize_rows(loop->rows, &loop->codes, &source, row, row + rows->n);
+    code_quantize_rows(loop->rows, &loop->codes, &source, row, row + rows->n,
+                       tables);
 }
 
 /* Rounded norms of a batch, as a source of codes. */
@@ -146,7 +148,8 @@ static void load_stored(const void *of, int64_t row, int64_t first, int64_t n,
 }
 
 static void store_batch(const struct norm_loop *loop, int64_t row,
-                        const struct cpu_norm_rows *rows, void *stored)
+                        const struct cpu_norm_rows *rows, void *stored,
+                        struct cpu_nibble_tables *tables)
 {
     const int64_t width = loop->norm.width;
     const struct roped_tensor x = {.dtype = loop->norm.type, .data = stored};
@@ -159,22 +162,24 @@ static void store_batch(const struct norm_loop *loop, int64_t row,
     own.y = stored;
     own.stride.y = width;
     loop->rows->normalize(&norm, &own);
-    code_quantize_rows(loop->rows, &loop->codes, &source, row, row + rows->n);
+    code_quantize_rows(loop->rows, &loop->codes, &source, row, row + rows->n,
+                       tables);
 }
 
 static void normalize_batch(const struct norm_loop *loop, int64_t row,
-                            const struct cpu_norm_rows *rows, void *stored)
+                            const struct cpu_norm_rows *rows, void *stored,
+                            struct cpu_nibble_tables *tables)
 {
     const struct cpu_norm_call *call = loop->call;
     const struct rmsnorm_quantize_plan *plan = call->quantize;
     struct cpu_norm_rows divided = *rows;
     float divisor[CPU_ROWS];
     if (stored) {
-        store_batch(loop, row, rows, stored);
+        store_batch(loop, row, rows, stored, tables);
         return;
     }
     if (has_codes(call)) {
-        code_batch(loop, row, rows);
+        code_batch(loop, row, rows, tables);
         return;
     }
     float *const scales = plan ? call->scales->data : NULL;
@@ -260,6 +265,9 @@ static void normalize_batches(const struct norm_loop *loop, int64_t begin,
     const int64_t batch = batch_of(loop);
     struct cpu_mean mean[CPU_ROWS];
     float s[CPU_ROWS];
+    struct cpu_nibble_tables tables;
+    if (call->quantize)
+        code_forget_scales(&tables);
     for (int64_t row = begin; row < end; row += batch) {
         struct cpu_norm_rows rows = {
             .n = cpu_smaller(end - row, batch),
@@ -288,7 +296,7 @@ static void normalize_batches(const struct norm_loop *loop, int64_t begin,
             rows.residual = row_of(loop, call->added, row);
             rows.stride.residual = stride_of(loop, call->added);
         }
-        normalize_batch(loop, row, &rows, stored);
+        normalize_batch(loop, row, &rows, stored, &tables);
     }
 }
 

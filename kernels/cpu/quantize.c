@@ -293,6 +293,55 @@ static bool has_least_scales(const int32_t *most, const uint8_t *scale,
     return found;
 }
 
+/* Where codes of n columns of a row from column first on go. */
+static void *codes_at(const struct quantize_loop *loop, int64_t row,
+                      int64_t first)
+{
+    const enum code_element element = loop->codes.element;
+    const int64_t width = code_bytes(element, loop->plan->tiles.width);
+    return cpu_at(loop->y->data,
+                  row * cpu_stride(loop->y, width) + code_bytes(element, first),
+                  1);
+}
+
+static struct code_scales scales_at(const struct quantize_loop *loop,
+                                    int64_t row, int64_t first)
+{
+    const struct code_tiles *tiles = &loop->plan->tiles;
+    return (struct code_scales){tiles, loop->scales, row + first / tiles->width,
+                                first % tiles->width / tiles->tile_width};
+}
+
+/* Of NVFP4, by floats: where they are, or widened. */
+static void quantize_floats(const struct quantize_loop *loop, int64_t row,
+                            int64_t first, int64_t n,
+                            struct cpu_nibble_floats *table)
+{
+    const struct cpu_quantize_rows *rows = loop->rows->quantize;
+    const struct roped_tensor *from = loop->source->x;
+    const struct code_scales to = scales_at(loop, row, first);
+    const bool are_there = from && from->dtype == ROPED_F32;
+    struct cpu_codes codes = loop->codes;
+    const int64_t n_tiles = n / to.tiles->tile_width;
+    void *y = codes_at(loop, row, first);
+    int32_t most[CPU_MOST_TILES] = {0};
+    float divisor[CPU_MOST_TILES];
+    uint8_t scale[CPU_MOST_TILES];
+    _Alignas(64) float value[CPU_BLOCK + CPU_LANES];
+    const float *x = are_there ? element_of(loop, row, first) : value;
+    if (!are_there) {
+        codes.ahead = 0;
+        load_groups(loop, row, first, n, value);
+    }
+    rows->largest(x, n, to.tiles->tile_width, false, most);
+    code_scales_store(loop->rows, &loop->plan->rule, most, n_tiles, &to, NULL,
+                      scale);
+    if (rows->encode_nvfp4_floats(&codes, y, x, n, scale, table))
+        return;
+    code_divisors(loop->rows, scale, n_tiles, divisor);
+    encode_floats(loop, row, first, n, y, divisor);
+}
+
 /* n columns of a row from column first on, and of those that lie behind it. */
 static void quantize_groups(const struct quantize_loop *loop, int64_t row,
                             int64_t first, int64_t n,
@@ -301,14 +350,8 @@ static void quantize_groups(const struct quantize_loop *loop, int64_t row,
     const struct code_tiles *tiles = &loop->plan->tiles;
     const struct cpu_quantize_rows *rows = loop->rows->quantize;
     const struct code_rule *rule = &loop->plan->rule;
-    const enum code_element element = loop->codes.element;
-    const int64_t stride =
-        cpu_stride(loop->y, code_bytes(element, tiles->width));
-    void *y =
-        cpu_at(loop->y->data, row * stride + code_bytes(element, first), 1);
-    const struct code_scales to = {tiles, loop->scales,
-                                   row + first / tiles->width,
-                                   first % tiles->width / tiles->tile_width};
+    const struct code_scales to = scales_at(loop, row, first);
+    void *y = codes_at(loop, row, first);
     int32_t most[CPU_MOST_TILES];
     float divisor[CPU_MOST_TILES];
     uint8_t scale[CPU_MOST_TILES];
@@ -316,7 +359,7 @@ static void quantize_groups(const struct quantize_loop *loop, int64_t row,
     const uint16_t *x = words_of(loop, row, first, n, word);
     rows->largest_groups(x, n, tiles->tile_width, code_counts_nan(rule), most);
     code_scales_store(loop->rows, rule, most, n / tiles->tile_width, &to,
-                      divisor, scale);
+                      rule->scale == CODE_SCALE_E8M0 ? divisor : NULL, scale);
     if (x == word && has_least_scales(most, scale, n / tiles->tile_width))
         encode_floats(loop, row, first, n, y, divisor);
     else if (rule->scale == CODE_SCALE_E8M0)
@@ -327,25 +370,36 @@ static void quantize_groups(const struct quantize_loop *loop, int64_t row,
 
 /* Rows that lie one behind the other are one. */
 static void quantize_rows_of_groups(const struct quantize_loop *loop,
-                                    int64_t begin, int64_t end)
+                                    int64_t begin, int64_t end,
+                                    struct cpu_nibble_tables *tables)
 {
     const int64_t n_rows = are_packed(loop) ? end - begin : 1;
     const int64_t n = loop->plan->tiles.width * n_rows;
-    struct cpu_nibble_words table;
-    memset(table.is_known, 0, sizeof table.is_known);
+    const bool by_floats =
+        loop->plan->rule.scale == CODE_SCALE_E4M3 && !is_bf16(loop->source);
     for (int64_t row = begin; row < end; row += n_rows)
         for (int64_t i = 0; i < n; i += CPU_BLOCK)
-            quantize_groups(loop, row, i, cpu_smaller(n - i, CPU_BLOCK),
-                            &table);
+            if (by_floats)
+                quantize_floats(loop, row, i, cpu_smaller(n - i, CPU_BLOCK),
+                                &tables->floats);
+            else
+                quantize_groups(loop, row, i, cpu_smaller(n - i, CPU_BLOCK),
+                                &tables->words);
 }
 
-static void quantize_strips(void *context, int64_t begin, int64_t end)
+void code_forget_scales(struct cpu_nibble_tables *tables)
 {
-    const struct quantize_loop *loop = context;
+    memset(tables->words.is_known, 0, sizeof tables->words.is_known);
+    memset(tables->floats.is_known, 0, sizeof tables->floats.is_known);
+}
+
+static void quantize_some(const struct quantize_loop *loop, int64_t begin,
+                          int64_t end, struct cpu_nibble_tables *tables)
+{
     const struct code_tiles *tiles = &loop->plan->tiles;
     _Alignas(64) float x[CPU_BLOCK];
     if (loop->has_groups)
-        quantize_rows_of_groups(loop, begin, end);
+        quantize_rows_of_groups(loop, begin, end, tables);
     if (loop->has_steps)
         quantize_strips_by_steps(loop, begin, end);
     if (loop->has_groups || loop->has_steps)
@@ -369,6 +423,13 @@ static void quantize_strips(void *context, int64_t begin, int64_t end)
         else
             quantize_whole(loop, strip, part);
     }
+}
+
+static void quantize_strips(void *context, int64_t begin, int64_t end)
+{
+    struct cpu_nibble_tables tables;
+    code_forget_scales(&tables);
+    quantize_some(context, begin, end, &tables);
 }
 
 static void find_in_rows(void *context, int64_t begin, int64_t end)
@@ -439,7 +500,7 @@ static bool has_groups(const struct quantize_loop *loop)
     const int32_t scale = loop->plan->rule.scale;
     return loop->rows->quantize->largest_groups &&
            (scale == CODE_SCALE_E8M0 ||
-            (scale == CODE_SCALE_E4M3 && is_bf16(loop->source) &&
+            (scale == CODE_SCALE_E4M3 &&
              tiles->n_rows * tiles->width >= FEWEST));
 }
 
@@ -489,10 +550,10 @@ static struct quantize_loop loop_of(const struct cpu_rows *rows,
 void code_quantize_rows(const struct cpu_rows *rows,
                         const struct code_target *to,
                         const struct code_source *source, int64_t begin,
-                        int64_t end)
+                        int64_t end, struct cpu_nibble_tables *tables)
 {
-    struct quantize_loop loop = loop_of(rows, to, source);
-    quantize_strips(&loop, begin, end);
+    const struct quantize_loop loop = loop_of(rows, to, source);
+    quantize_some(&loop, begin, end, tables);
 }
 
 void code_quantize(const struct quantize_plan *plan,

@@ -9,7 +9,7 @@
 #include <math.h>
 
 #if defined(HAS_BYTE_TABLES)
-#include "cpu/group_words.h"
+#include "cpu/group_floats.h"
 #endif
 
 /* ----------------------------------------------------------------- largest */
@@ -368,13 +368,13 @@ static void encode_powers(const struct cpu_codes *how, void *to, const void *x,
 {
     const bool is_streamed = how->is_streamed && is_aligned(ROPED_U8, to, 0);
     if (how->element == CODE_E2M1 && is_streamed)
-        encode_mxfp4(true, to, x, n, divisor);
+        encode_mxfp4(true, to, x, n, how->ahead, divisor);
     else if (how->element == CODE_E2M1)
-        encode_mxfp4(false, to, x, n, divisor);
+        encode_mxfp4(false, to, x, n, how->ahead, divisor);
     else if (is_streamed)
-        encode_mxfp8(true, to, x, n, divisor);
+        encode_mxfp8(true, to, x, n, how->ahead, divisor);
     else
-        encode_mxfp8(false, to, x, n, divisor);
+        encode_mxfp8(false, to, x, n, how->ahead, divisor);
 }
 
 static void encode_nibbles(const struct cpu_codes *how, void *to, const void *x,
@@ -383,9 +383,23 @@ static void encode_nibbles(const struct cpu_codes *how, void *to, const void *x,
 {
     know_scales(how->factor, n / NV_GROUP, scale, table);
     if (how->is_streamed && is_aligned(ROPED_U8, to, 0))
-        encode_nvfp4(true, to, x, n, scale, table);
+        encode_nvfp4(true, to, x, n, how->ahead, scale, table);
     else
-        encode_nvfp4(false, to, x, n, scale, table);
+        encode_nvfp4(false, to, x, n, how->ahead, scale, table);
+}
+
+static bool encode_float_nibbles(const struct cpu_codes *how, void *to,
+                                 const float *x, int64_t n,
+                                 const uint8_t *scale,
+                                 struct cpu_nibble_floats *table)
+{
+    if (!know_float_scales(how->factor, n / NV_GROUP, scale, table))
+        return false;
+    if (how->is_streamed && is_aligned(ROPED_U8, to, 0))
+        encode_nvfp4_floats(true, to, x, n, how->ahead, scale, table);
+    else
+        encode_nvfp4_floats(false, to, x, n, how->ahead, scale, table);
+    return true;
 }
 
 static void expand_nibbles(void *to, const void *from, int64_t n, int64_t group,
@@ -653,6 +667,7 @@ const struct cpu_quantize_rows ISA(cpu_quantize_rows) = {
     .largest_groups = largest_groups,
     .encode_powers = encode_powers,
     .encode_nvfp4 = encode_nibbles,
+    .encode_nvfp4_floats = encode_float_nibbles,
     .first_unknown = first_unknown,
     .expand_nibbles = expand_nibbles,
 #endif

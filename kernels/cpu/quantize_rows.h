@@ -38,6 +38,22 @@ struct cpu_nibble_words {
     uint16_t least[128][8];
 };
 
+/* The same of floats: what they are multiplied by, and the least ones of 16
+ * places; group_floats.h. */
+struct cpu_nibble_floats {
+    bool is_known[256];
+    struct cpu_nibble_float {
+        _Alignas(64) float least[16];
+        float product;
+    } of[128];
+};
+
+/* Of a thread, which begins with none; each for what it makes codes of. */
+struct cpu_nibble_tables {
+    struct cpu_nibble_words words;
+    struct cpu_nibble_floats floats;
+};
+
 /* For each scale the values of the sixteen e2m1 codes, of F16 or BF16. */
 struct cpu_nibble_values {
     bool is_known[256];
@@ -102,6 +118,10 @@ struct cpu_quantize_rows {
     void (*encode_nvfp4)(const struct cpu_codes *how, void *to, const void *x,
                          int64_t n, const uint8_t *scale,
                          struct cpu_nibble_words *table);
+    /* The same of floats, or false, and nothing, where a scale has no table. */
+    bool (*encode_nvfp4_floats)(const struct cpu_codes *how, void *to,
+                                const float *x, int64_t n, const uint8_t *scale,
+                                struct cpu_nibble_floats *table);
     /* Which of n scales, at most CPU_BLOCK / 16, is not known first; or n. */
     int64_t (*first_unknown)(const bool is_known[256], const uint8_t *scale,
                              int64_t n);

@@ -77,6 +77,7 @@ INLINE void widen_row(enum roped_dtype dtype, float *to, const void *from,
 {
     int64_t i = 0;
     for (; i + BLOCK <= n; i += BLOCK) {
+        prefetch_ahead(dtype, at(dtype, from, i), BLOCK);
         store32(to + i, load(dtype, HALVES, at(dtype, from, i), BLOCK));
     }
     if (i < n)
