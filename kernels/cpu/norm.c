@@ -258,16 +258,14 @@ static int64_t batch_of(const struct norm_loop *loop)
 }
 
 static void normalize_batches(const struct norm_loop *loop, int64_t begin,
-                              int64_t end, void *kept, void *stored)
+                              int64_t end, void *kept, void *stored,
+                              struct cpu_nibble_tables *tables)
 {
     const struct cpu_norm_call *call = loop->call;
     const struct cpu_norm *norm = &loop->norm;
     const int64_t batch = batch_of(loop);
     struct cpu_mean mean[CPU_ROWS];
     float s[CPU_ROWS];
-    struct cpu_nibble_tables tables;
-    if (call->quantize)
-        code_forget_scales(&tables);
     for (int64_t row = begin; row < end; row += batch) {
         struct cpu_norm_rows rows = {
             .n = cpu_smaller(end - row, batch),
@@ -296,13 +294,13 @@ static void normalize_batches(const struct norm_loop *loop, int64_t begin,
             rows.residual = row_of(loop, call->added, row);
             rows.stride.residual = stride_of(loop, call->added);
         }
-        normalize_batch(loop, row, &rows, stored, &tables);
+        normalize_batch(loop, row, &rows, stored, tables);
     }
 }
 
 static void normalize_rows(void *context, int64_t begin, int64_t end)
 {
-    normalize_batches(context, begin, end, NULL, NULL);
+    normalize_batches(context, begin, end, NULL, NULL, NULL);
 }
 
 static void normalize_segments(void *context, int64_t begin, int64_t end)
@@ -313,11 +311,14 @@ static void normalize_segments(void *context, int64_t begin, int64_t end)
     const int64_t room = batch_of(loop) * loop->norm.width;
     const size_t bytes = roped_dtype_bytes(loop->sum.kept_dtype),
                  stored = roped_dtype_bytes(loop->norm.type);
+    struct cpu_nibble_tables tables;
+    code_forget_scales(&tables);
     for (int64_t i = begin; i < end; i++)
         normalize_batches(
             loop, i * rows, cpu_smaller(n_rows, (i + 1) * rows),
             loop->kept ? cpu_at(loop->kept, i * room, bytes) : NULL,
-            loop->stored ? cpu_at(loop->stored, i * room, stored) : NULL);
+            loop->stored ? cpu_at(loop->stored, i * room, stored) : NULL,
+            &tables);
 }
 
 static bool is_in_place(const struct cpu_norm_call *call)

@@ -492,16 +492,17 @@ static bool has_steps(const struct quantize_loop *loop)
            is_wide && (tiles->width >= WIDE || tiles->width % NARROWEST == 0);
 }
 
-/* Words of a scale take as long as a dozen of its groups. */
+/* Words of a scale take as long as a dozen of its groups, and floats more. */
 static bool has_groups(const struct quantize_loop *loop)
 {
-    enum { FEWEST = 3072 };
+    enum { FEWEST = 3072, FEWEST_FLOATS = 8192 };
     const struct code_tiles *tiles = &loop->plan->tiles;
     const int32_t scale = loop->plan->rule.scale;
     return loop->rows->quantize->largest_groups &&
            (scale == CODE_SCALE_E8M0 ||
             (scale == CODE_SCALE_E4M3 &&
-             tiles->n_rows * tiles->width >= FEWEST));
+             tiles->n_rows * tiles->width >=
+                 (is_bf16(loop->source) ? FEWEST : FEWEST_FLOATS)));
 }
 
 /* The codes of a part are made of what its largest values have brought into the
