@@ -420,7 +420,7 @@ TEST(rows_of_any_width_have_the_bits_that_they_have_among_few)
         "rmsnorm_backward", "layer_norm_backward",
     };
     for (size_t o = 0; o < sizeof norms / sizeof *norms; o++) {
-        for (int i = 0; i < check_calls(20); i++) {
+        for (int i = 0; i < check_calls(12); i++) {
             const struct runner_options packed = {0};
             struct random_call made;
             struct roped_error err = {.text = ""};
