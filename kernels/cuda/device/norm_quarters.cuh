@@ -29,8 +29,9 @@ struct quarter_shares {
     Acc of_share[kQuarterThreads / 4];
 
     // A sum of 32 shares, by the threads that have them: every warp adds up all, as three others.
-    // A block of fewer threads has no more shares.
-    __device__ __forceinline__ Acc sum_of_warp(Acc share)
+    // A block of fewer threads has no more shares. meanwhile: device/reduce.cuh.
+    template <typename F = wait_idly>
+    __device__ __forceinline__ Acc sum_of_warp(Acc share, const F &meanwhile = {})
     {
         share += exchange(share, 1);
         share += exchange(share, 2);
@@ -41,7 +42,7 @@ struct quarter_shares {
         Acc other = {};
         if (lane < blockDim.x / 4)
             other = of_share[threadIdx.x / 128 * 32 + lane];
-        return sum_in_warp<32>(other);
+        return sum_in_warp<32>(other, meanwhile);
     }
 };
 
@@ -52,11 +53,14 @@ struct quarter_sums {
     Acc of_warp[kQuarterThreads / 128];
     cluster_values<Acc, 8 * kQuarterThreads / 32> of_row;
 
-    __device__ __forceinline__ Acc sum_of(Acc share)
+    template <typename F = wait_idly>
+    __device__ __forceinline__ Acc sum_of(Acc share, const F &meanwhile = {})
     {
         const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
         int n_warps = (blockDim.x + 127) / 128;
-        share = shares.sum_of_warp(share);
+        share = shares.sum_of_warp(share, meanwhile);
+        if (gridDim.y == 1 && n_warps == 1)
+            return share;
         Acc leaf = {};
         if (gridDim.y > 1) {
             of_row.exchange_of_warp(share);
@@ -260,13 +264,16 @@ __device__ __forceinline__ bool has_float_weights(int kind)
 }
 
 // A row's results: write(place, mine, v, y) has those of a thread's vector. All loads start
-// together; x and the second tensor may have their results' places, which a thread writes when the
-// row's sum is there.
+// together; x and the second tensor may have their results' places, which a thread writes when it
+// has what it reads. Rows of sums, and those that become codes, have gains made, and x + residual
+// stored, between the exchanges of the sum; of others gains would take registers meanwhile.
 template <typename K, int kVectors, typename Args, typename F>
 __device__ __forceinline__ void normalise_quarters(const Args &args, const F &write)
 {
     using T = typename K::T;
     constexpr int kEach = K::kVec / 4, kSeconds = K::kAdds ? kVectors : 1;
+    constexpr bool kPrepares =
+        std::is_same_v<Args, norm_args> && (K::kAdds || K::kSink != kToFloats);
     __shared__ quarter_sums<float> sums;
     __shared__ quarter_sums<double> exact_sums;
     const quarter_place<K> place(args, blockIdx.x);
@@ -312,6 +319,19 @@ __device__ __forceinline__ void normalise_quarters(const Args &args, const F &wr
         for (float value : z[v])
             share = fmaf(value, value, share);
     }
+    float gain[kPrepares ? kVectors : 1][kEach];
+    const auto prepare = [&](int i, int n) {
+        for (int v = i; kPrepares && v < kVectors; v += n) {
+            if (!mine.has(v))
+                continue;
+#pragma unroll
+            for (int j = 0; j < kEach; j++)
+                gain[v][j] = compute_now(gain_of<T>(norm, raw_weight[v][j]));
+            if constexpr (K::kAdds)
+                mine.store(static_cast<T *>(norm.residual_out) + place.sum_at + mine.first, v,
+                           z[v]);
+        }
+    };
     auto exact_sum = [&] {
         double exact = 0;
         for (auto &vector : z)
@@ -319,23 +339,22 @@ __device__ __forceinline__ void normalise_quarters(const Args &args, const F &wr
                 exact = fma((double)value, (double)value, exact);
         return exact_sums.sum_of(exact);
     };
-    const row_scale scale =
-        rounded_scale<K>(args, scale_by(
-                                   norm, false, [&] { return sums.sum_of(share); }, exact_sum));
+    const row_scale scale = rounded_scale<K>(
+        args, scale_by(
+                  norm, false, [&] { return sums.sum_of(share, prepare); }, exact_sum));
 #pragma unroll
     for (int v = 0; v < kVectors; v++) {
-        float gain[kEach], y[kEach];
+        float y[kEach];
         if (!mine.has(v))
             continue;
 #pragma unroll
         for (int i = 0; i < kEach; i++) {
-            gain[i] = gain_of<T>(norm, raw_weight[v][i]);
+            if constexpr (!kPrepares)
+                gain[0][i] = gain_of<T>(norm, raw_weight[v][i]);
             y[i] = z[v][i];
         }
-        finish_elements<K>(args, gain, scale, other[v % kSeconds], y);
+        finish_elements<K>(args, gain[kPrepares ? v : 0], scale, other[v % kSeconds], y);
         write(place, mine, v, y);
-        if constexpr (K::kAdds && std::is_same_v<Args, norm_args>)
-            mine.store(static_cast<T *>(norm.residual_out) + place.sum_at + mine.first, v, z[v]);
     }
 }
 
