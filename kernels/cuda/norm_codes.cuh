@@ -5,9 +5,9 @@
 // same order and the same bits. Here their number is one of the call: a kernel is compiled for a
 // type, for two or four vectors of a thread, for a kind of scale and for one row or several in
 // turn, but serves every width, strides, and weights of any type. A row stays in registers until
-// its codes are written. Rows of more than 2,048 vectors, and those that 16 bytes do not divide,
-// wait in shared memory (device/norm_staged.cuh). Of those that have one scale each and that 16
-// bytes do not divide, a few are the work of four threads for each vector
+// its codes are written. Rows of more than 2,048 vectors take turns (device/norm_turns.cuh), or
+// wait in shared memory, as those do that 16 bytes do not divide (device/norm_staged.cuh). Of
+// these, where they have one scale each, a few are the work of four threads for each vector
 // (device/norm_quarters.cuh), and others wait as packets (device/packet_row.cuh).
 #pragma once
 
@@ -283,13 +283,13 @@ static __global__ void __launch_bounds__(kMostThreads, kVectors <= 2 ? 2 : 1)
     }
 }
 
-// Wide rows of one input (device/norm_turns.cuh). kOfRow: with scales of rows, for which results
-// are made twice.
+// Wide rows (device/norm_turns.cuh). kOfRow: with scales of rows, for which results are made twice.
 template <typename K, int kScale, bool kOfRow>
 static __global__ void __launch_bounds__(1024)
     norm_codes_turns_kernel(const __grid_constant__ norm_codes_args args)
 {
-    constexpr int kVec = K::kVec, kBatch = 16 / kVec; // vectors at a time
+    constexpr int kVec = K::kVec;
+    constexpr int kBatch = K::kAdds ? 2 : 16 / kVec; // vectors at a time, as registers allow
     const quantize_args &codes = args.codes;
     const code_rule rule = rule_of<kScale>(codes);
     turning_rows<K> rows(args.norm);
@@ -411,10 +411,28 @@ static __global__ void __launch_bounds__(1024)
     }
 }
 
-// Many rows at addresses that 16 bytes do not divide, each of which has one scale: results wait
-// where the row did, for codes begin elsewhere in their packets.
-template <typename K>
-static __global__ void __launch_bounds__(kPacketThreads)
+// Of the scale that was given.
+__device__ __forceinline__ code_divisor given_divisor(const norm_args &args)
+{
+    return {args.divisor.first, args.divisor.high, args.divisor.low};
+}
+
+// Codes first to last - 1 of a packet. Out of line: few packets are stored so.
+template <int n>
+static __device__ __noinline__ void store_some(uint8_t *to, int first, int last, fp8_codes<n> code)
+{
+#pragma unroll
+    for (int i = 0; i < n; i++)
+        if (i >= first && i < last)
+            to[i] = byte_of(code, i);
+}
+
+// Many rows at addresses that 16 bytes do not divide, each of which has one scale. A row of codes
+// that lies beside others begins as far behind a multiple of a packet's codes as its elements do
+// behind that packet; elsewhere codes are stored one by one. kOfRow: results wait where the row did
+// until their scale is made. Else it was given.
+template <typename K, bool kOfRow>
+static __global__ void __maxnreg__((kPacketRegisters<K::kAdds>))
     norm_codes_packets_kernel(const __grid_constant__ norm_codes_args args)
 {
     using T = typename K::T;
@@ -423,9 +441,11 @@ static __global__ void __launch_bounds__(kPacketThreads)
     __shared__ double exact_partial[32];
     const norm_args &norm = args.norm;
     const quantize_args &codes = args.codes;
+    const code_rule rule = rule_of<CODE_SCALE_F32>(codes);
     const int64_t of_block = blockIdx.x;
     const packet_row<K, K::kAdds> row(norm, source_of_row<K, true>(norm, of_block));
     const packet_weights<T> weights[1] = {{norm, norm.weight, row.first, row.last, 1.0f}};
+    uint8_t *const to = codes.y + of_block * codes.y_stride - row.first;
     T *sums = nullptr;
     if constexpr (K::kAdds)
         sums = static_cast<T *>(norm.residual_out) + of_block * norm.residual_out_pitch - row.first;
@@ -435,6 +455,15 @@ static __global__ void __launch_bounds__(kPacketThreads)
     const row_scale scale = scale_by(
         norm, false, [&] { return sum_of_squares(row, partial); },
         [&] { return sum_of_squares(row, exact_partial); });
+    const auto store = [&](int packet, auto &y, const code_divisor &divisor) {
+        uint8_t *const at = to + packet * kVec;
+        divide_codes(rule, y, divisor);
+        const fp8_codes<kVec> code = byte_codes_of(rule, y);
+        if (!row.is_cut(packet) && (uintptr_t)at % kVec == 0)
+            store_fp8(at, code);
+        else
+            store_some(at, row.first - packet * kVec, row.last - packet * kVec, code);
+    };
     float largest = 0.0f;
     row.finish_each(
         weights,
@@ -443,35 +472,20 @@ static __global__ void __launch_bounds__(kPacketThreads)
             finish_elements<K>(norm, gain[0], scale, other, y);
         },
         [&](int packet, auto &y) {
-            row.put_back(packet, y);
-            largest = fmaxf(largest, largest_of(codes.rule, y));
+            if constexpr (kOfRow) {
+                row.put_back(packet, y);
+                largest = fmaxf(largest, largest_magnitude(rule, y));
+            } else {
+                store(packet, y, given_divisor(norm));
+            }
         });
-    code_divisor divisor;
-    __syncthreads(); // results are other threads', too
-    if (codes.finds) {
+    if constexpr (kOfRow) {
         largest = largest_in_group(largest, largest_partial, (int)blockDim.x);
-        const code_scale_made made = make_scale(codes.rule, largest);
+        const code_scale_made made = make_scale(rule, largest);
         if (threadIdx.x == 0)
-            store_scale(codes.rule, codes.scales, scale_at(codes.scales, of_block, 0), made);
-        divisor = made.divisor;
-    } else {
-        divisor = known_scale(codes);
+            store_scale(rule, codes.scales, scale_at(codes.scales, of_block, 0), made);
+        row.for_each_packet([&](int packet, auto &y) { store(packet, y, made.divisor); });
     }
-    uint8_t *const to = codes.y + of_block * codes.y_stride;
-    const int before = (int)((uintptr_t)to & (kVec - 1));
-    row.for_each_from(before, [&](int vector, auto &y, int first, int last) {
-        uint8_t *const place = to - before + vector * kVec;
-        if (first == 0 && last == kVec) {
-            store_codes(codes.rule, place, y, divisor);
-            return;
-        }
-        alignas(8) uint8_t code[kVec];
-        store_codes(codes.rule, code, y, divisor);
-#pragma unroll
-        for (int i = 0; i < kVec; i++)
-            if (i >= first && i < last)
-                place[i] = code[i];
-    });
 }
 
 // A few rows that 16 bytes do not divide: four threads have a vector (device/norm_quarters.cuh),
@@ -480,38 +494,46 @@ template <typename K>
 static __global__ void __launch_bounds__(kQuarterThreads)
     norm_codes_quarters_kernel(const __grid_constant__ norm_codes_args args)
 {
-    constexpr int kEach = K::kVec / 4, kAll = kQuarterVectors * kEach;
+    constexpr int kEach = K::kVec / 4;
     __shared__ cluster_values<float, 8 * kQuarterThreads / 32> largest_of_blocks;
     __shared__ float partial[32];
     const quantize_args &codes = args.codes;
+    code_rule rule = rule_of<CODE_SCALE_F32>(codes);
+    rule.element = compute_now(rule.element);
     const quarters<K> mine(args.norm);
-    float y[kAll] = {};
+    uint8_t *to = codes.y + blockIdx.x * codes.y_stride + mine.first;
+    float y[kQuarterVectors][kEach] = {}, largest = 0.0f;
     if (gridDim.y > 1)
         largest_of_blocks.prepare();
+    finish_before_wait(to, rule.element);
     normalise_quarters<K, kQuarterVectors>(args.norm, [&](auto &, auto &, int v, auto &made) {
 #pragma unroll
-        for (int i = 0; i < kEach; i++)
-            y[v * kEach + i] = mine.has(v, i) ? made[i] : 0.0f;
+        for (int i = 0; i < kEach; i++) {
+            y[v][i] = made[i];
+            largest = fmaxf(largest, mine.has(v, i) ? fabsf(made[i]) : 0.0f);
+        }
     });
-    code_divisor divisor;
+    code_divisor divisor = given_divisor(args.norm);
     if (codes.finds) {
-        float largest = largest_of(codes.rule, y);
         largest = gridDim.y > 1 ? largest_of_blocks.largest_of(largest)
                                 : largest_in_group(largest, partial, (int)blockDim.x);
-        const code_scale_made made = make_scale(codes.rule, largest);
+        const code_scale_made made = make_scale(rule, largest);
         if (threadIdx.x == 0 && blockIdx.y == 0)
-            store_scale(codes.rule, codes.scales, scale_at(codes.scales, blockIdx.x, 0), made);
+            store_scale(rule, codes.scales, scale_at(codes.scales, blockIdx.x, 0), made);
         divisor = made.divisor;
-    } else {
-        divisor = known_scale(codes);
     }
-    divide_codes(codes.rule, y, divisor);
-    const fp8_codes<kAll> code = byte_codes_of(codes.rule, y);
-    uint8_t *const to = codes.y + blockIdx.x * codes.y_stride + mine.first;
 #pragma unroll
-    for (int i = 0; i < kAll; i++)
-        if (mine.has(i / kEach, i % kEach))
-            to[i / kEach * mine.step + i % kEach * 4] = byte_of(code, i);
+    for (int v = 0; v < kQuarterVectors; v++) {
+        if (!mine.has(v))
+            break;
+        divide_codes(rule, y[v], divisor);
+        const fp8_codes<kEach> code = byte_codes_of(rule, y[v]);
+#pragma unroll
+        for (int i = 0; i < kEach; i++)
+            if (mine.has(v, i))
+                to[4 * i] = byte_of(code, i);
+        to += (uint32_t)mine.step;
+    }
 }
 
 // ------------------------------------------------------------------------------------ launches
@@ -545,16 +567,11 @@ static kernel_fn<norm_codes_args> *codes_kernel_of(const quantize_args &codes)
 
 // Wide rows in turn.
 template <typename K>
-static enum roped_status launch_turns(const norm_codes_args &args, struct roped_queue *queue,
-                                      struct roped_error *err)
+static kernel_fn<norm_codes_args> *turns_kernel_of(const quantize_args &codes)
 {
-    const int threads = wide_threads(args.norm.n_vectors);
-    const auto kernel =
-        kernel_of_scales(args.codes, [](auto scale, auto of_row) -> kernel_fn<norm_codes_args> * {
-            return norm_codes_turns_kernel<K, scale.value, of_row.value>;
-        });
-    return start(queue, kernel, dim3((unsigned)threads), queue->n_multiprocessors, dim3(), args,
-                 err, bytes_in_turn(&args.norm, threads));
+    return kernel_of_scales(codes, [](auto scale, auto of_row) -> kernel_fn<norm_codes_args> * {
+        return norm_codes_turns_kernel<K, scale.value, of_row.value>;
+    });
 }
 
 // Rows of one input that a block of them takes in turn, where every multiprocessor has 16 of them
@@ -590,10 +607,12 @@ static enum roped_status launch_codes(norm_codes_args args, struct roped_queue *
     norm.n_vectors = (int32_t)(norm.hidden / K::kVec);
     while (args.codes.n_tiles > 1 && K::kVec << args.codes.tile_shift < args.codes.tile_width)
         args.codes.tile_shift++;
-    norm.n_places = places_in_turn<K>(&norm, is_aligned, queue);
-    if constexpr (!K::kAdds)
-        if (norm.n_places > 0)
-            return launch_turns<K>(args, queue, err);
+    const bool is_of_row =
+        args.codes.rule.scale == CODE_SCALE_F32 && (args.codes.n_tiles == 1 || !args.codes.finds);
+    if constexpr (!K::kIsAny)
+        if (!(is_of_row && has_few_wide_rows<K>(&norm, kFastPartsOfCodes, queue)) &&
+            set_places_in_turn<K>(&norm, is_aligned, queue))
+            return launch_in_turn<K>(turns_kernel_of<K>(args.codes), args, &args.norm, queue, err);
     if (K::kIsAny || !is_aligned)
         kept = 0;
     const bool is_block = kept > 0 && threads >= 128;
@@ -606,16 +625,16 @@ static enum roped_status launch_codes(norm_codes_args args, struct roped_queue *
                       : is_block ? parts_of_row<K>(&norm, threads)
                                  : 1;
     if constexpr (!K::kIsAny) {
-        const bool may_wait = !is_aligned && args.codes.y_shift == 0 &&
-                              (args.codes.n_tiles == 1 || !args.codes.finds);
-        const int quarters =
-            may_wait ? parts_of_codes<K>(&norm, threads, args.codes.finds, queue) : 0;
+        const bool may_wait = !is_aligned && is_of_row;
+        const int quarters = may_wait ? parts_of_codes<K>(&norm, threads, queue) : 0;
         if (quarters)
             return launch_quarters(norm_codes_quarters_kernel<K>, args, &args.norm, threads,
                                    quarters, queue, err);
-        if (const int64_t row = may_wait ? bytes_of_packets<K>(&norm, threads, queue) : 0)
-            return launch_packets<K>(norm_codes_packets_kernel<K>, args, &args.norm, threads, row,
-                                     queue, err);
+        const bool finds = args.codes.finds;
+        if (const int64_t row = may_wait ? bytes_of_packets<K>(&norm, threads, queue, finds) : 0)
+            return launch_packets<K>(finds ? norm_codes_packets_kernel<K, true>
+                                           : norm_codes_packets_kernel<K, false>,
+                                     args, &args.norm, threads, row, queue, err);
     }
     const dim3 block = block_of_rows(kept == 0 ? threads / parts : threads);
     kernel_fn<norm_codes_args> *kernel =
@@ -649,6 +668,7 @@ static enum roped_status launch_norm_codes(const struct norm_args &norm,
     args.norm.y = call->out[RMSNORM_QUANTIZE_Y].data; // rows may have half of the bytes
     args.norm.y_pitch = norm.hidden;
     args.norm.rounds_result = plan->norm.rounding == RMSNORM_ROUND_TYPE;
+    args.norm.divisor = divisor_of(plan->quantize.dequant_scale);
     enum roped_status status = begin_codes(&plan->quantize, &call->out[RMSNORM_QUANTIZE_Y], scales,
                                            queue, &args.codes, err);
     if (status)

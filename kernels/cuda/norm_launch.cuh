@@ -450,8 +450,8 @@ static bool has_codes_apart(const struct norm_args *args, bool is_aligned, bool 
                             const struct roped_queue *queue)
 {
     const int threads = staged_threads<K>(args);
-    return !is_aligned && (parts_of_codes<K>(args, threads, finds, queue) > 0 ||
-                           bytes_of_packets<K>(args, threads, queue) > 0);
+    return !is_aligned && (parts_of_codes<K>(args, threads, queue) > 0 ||
+                           bytes_of_packets<K>(args, threads, queue, finds) > 0);
 }
 
 // Sums of terms, of which registers hold what models have: rows of up to 2,048 vectors, and no
@@ -496,9 +496,8 @@ static enum roped_status launch_norm(struct norm_args *args, bool is_aligned,
         if (takes_eights<K>(args, is_aligned, queue))
             return launch_eights<K>(args, queue, err);
     if constexpr (K::kSink == kToFloats && !K::kAdds) {
-        args->n_places = places_in_turn<K>(args, is_aligned, queue);
-        if (args->n_places)
-            return launch_turns<K>(args, queue, err);
+        if (has_many_rows(args, queue) && set_places_in_turn<K>(args, is_aligned, queue))
+            return launch_in_turn<K>(norm_turns_kernel<K>, *args, args, queue, err);
     }
     if (vectors <= kMostVectors)
         return with_row_shape(vectors, [&](auto shape) {

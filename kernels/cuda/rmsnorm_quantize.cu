@@ -21,8 +21,8 @@ extern "C" enum roped_status roped_cuda_rmsnorm_quantize(const struct roped_call
         using T = typename decltype(tag)::type;
         using K = norm_kind<T, kFromX, kToFp8>;
         const bool is_aligned = has_vectors<T>(&args, kVecOf<T>);
-        if ((places_in_turn<K>(&args, is_aligned, queue) > 0 &&
-             !takes_eights<K>(&args, is_aligned, queue)) ||
+        if ((!takes_eights<K>(&args, is_aligned, queue) &&
+             takes_turns<K>(&args, is_aligned, queue)) ||
             (has_one_scale(&plan->quantize) &&
              has_codes_apart<K>(&args, is_aligned, plan->quantize.dynamic, queue)))
             return roped_cuda_rmsnorm_codes(args, call, scales, queue, err);

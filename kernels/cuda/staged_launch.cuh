@@ -150,14 +150,13 @@ static bool has_wide_shares(const struct norm_args *args, int n_shares)
 }
 
 // The same of norms without a mean. Kernels of float32 have half of the registers, and so has that
-// of one bfloat16 input. Rows into codes may be at work in two turns. Wide rows, where they are
-// few.
+// of one bfloat16 input. Wide rows, where they are few.
 template <typename K>
 static int staged_quarter_parts(const struct norm_args *args, int n_shares, bool is_of_warp,
                                 const struct roped_queue *queue)
 {
     constexpr bool kIsLight = !K::kAdds && std::is_same_v<typename K::T, __nv_bfloat16>;
-    const int turns = (kIsLight || K::kSink != kToFloats) && !is_of_warp ? 2 : 1;
+    const int turns = kIsLight && !is_of_warp ? 2 : 1;
     const int64_t at_once = kQuarterThreads * (sizeof(typename K::T) == 4 ? 2 : 1);
     if (is_of_warp && !K::kAdds && args->n_rows > 16 * (int64_t)queue->n_multiprocessors)
         return 0; // the warp moves less then
@@ -168,15 +167,14 @@ static int staged_quarter_parts(const struct norm_args *args, int n_shares, bool
     return quarter_parts<K>(args, n_shares, at_once, queue, kWideQuarterVectors);
 }
 
-// The same of rows that become codes with one scale each. Those that it is made of are in one turn:
-// there is one exchange more.
+// The same of rows that become codes with one scale each, in one turn: packets are faster than two.
 template <typename K>
-static int parts_of_codes(const struct norm_args *args, int n_shares, bool finds,
+static int parts_of_codes(const struct norm_args *args, int n_shares,
                           const struct roped_queue *queue)
 {
     const int64_t threads = quarter_threads(n_shares, 1) * args->n_rows;
     if (args->addend || has_wide_shares<K>(args, n_shares) ||
-        (finds && threads > kQuarterThreads * queue->n_multiprocessors))
+        threads > kQuarterThreads * (int64_t)queue->n_multiprocessors)
         return 0;
     return staged_quarter_parts<K>(args, n_shares, n_shares <= 32, queue);
 }
@@ -218,17 +216,21 @@ static bool begin_alike(const struct norm_args *args)
            (!args->residual_out || is_alike(args->residual_out, args->residual_out_pitch));
 }
 
+// Vectors of a row of one warp from which packets are faster where its scale is made of it: by 98
+// vectors they take 1.14 of the time, by 126 0.82. With a given scale they gain nothing there.
+constexpr int64_t kLeastFoundVectors = 112;
+
 // Shared memory of a row that waits there as floats (device/packet_row.cuh), or 0 where it does
-// not: rows of more than a warp, and no sums of more than two.
+// not: rows of more than a warp, or wide ones of a warp whose scales are found, and no sums of more
+// than two.
 template <typename K>
 static int64_t bytes_of_packets(const struct norm_args *args, int n_shares,
-                                const struct roped_queue *queue)
+                                const struct roped_queue *queue, bool finds = false)
 {
-    const int64_t bytes = (vectors_of<K>(args) + 1) * K::kVec * (int64_t)sizeof(float);
-    // of codes without quarters several blocks have a row, as long as threads have few elements
-    const bool is_shared = K::kSink != kToFloats && staged_parts(args, n_shares, queue) > 2 &&
-                           is_small<typename K::T>(args->n_rows * args->hidden, queue);
-    if (n_shares <= 32 || args->addend || is_shared || !begin_alike<K>(args) ||
+    const int64_t vectors = vectors_of<K>(args);
+    const int64_t bytes = (vectors + 1) * K::kVec * (int64_t)sizeof(float);
+    const bool is_narrow = n_shares <= 32 && !(finds && vectors >= kLeastFoundVectors);
+    if (is_narrow || args->addend || !begin_alike<K>(args) ||
         bytes + kOwnShared > queue->shared_bytes)
         return 0;
     return bytes;
@@ -287,34 +289,65 @@ static enum roped_status launch_staged(struct norm_args *args, bool is_aligned, 
                  bytes, parts > 1);
 }
 
-// Places of a thread for vectors of rows in turn (device/norm_turns.cuh): one less than two rows
-// need, or as many as there is room for beside gains. 0 where rows are few, or narrow, or have no
-// room for more than one.
+// Places of a thread for vectors of rows in turn (device/norm_turns.cuh), which args then say: one
+// less than two rows need, or as many as there is room for, beside gains where that leaves more
+// than one row needs. 0 where rows are narrow, or have no room.
 template <typename K>
-static int places_in_turn(const struct norm_args *args, bool is_aligned,
-                          const struct roped_queue *queue)
+static int set_places_in_turn(struct norm_args *args, bool is_aligned,
+                              const struct roped_queue *queue)
 {
+    constexpr int64_t kTensors = K::kAdds ? 2 : 1;
     const int64_t vectors = vectors_of<K>(args), threads = wide_threads(vectors);
     const int64_t of_row = blocks_of(vectors, threads);
-    const int64_t room = (queue->shared_bytes - kOwnShared) / (16 * threads) - of_row;
-    if (K::kAdds || !is_aligned || args->weight_kind > kWeightSame || !has_many_rows(args, queue) ||
-        vectors <= kMostVectors / 2 || room <= of_row)
-        return 0;
-    return (int)(room < 2 * of_row ? room : 2 * of_row - 1);
+    const int64_t all = (queue->shared_bytes - kOwnShared) / (16 * threads);
+    int64_t room = (all - of_row) / kTensors;
+    args->is_staged = room > of_row;
+    if (K::kAdds && !args->is_staged)
+        room = all / kTensors;
+    const int64_t most = args->n_rows > queue->n_multiprocessors ? 2 * of_row - 1 : of_row;
+    args->n_places = 0;
+    if (is_aligned && args->weight_kind <= kWeightSame && !args->addend &&
+        (!K::kAdds || args->residual_pitch == args->x_pitch) && vectors > kMostVectors / 2 &&
+        room > (K::kAdds ? of_row - 1 : of_row))
+        args->n_places = (int)std::min(room, most);
+    return args->n_places;
 }
 
-// Shared memory of those places, and of gains.
-static inline int64_t bytes_in_turn(const struct norm_args *args, int64_t threads)
-{
-    return 16 * threads * (args->n_places + blocks_of(args->n_vectors, threads));
-}
+// Are there so few wide rows that a cluster of four blocks or more has each? It loads them at once,
+// which takes less time than turns do, whose blocks hold a row each. Those of eight are still
+// faster where another kind of codes than FP8 has scales of rows.
+constexpr int kFastParts = 4, kFastPartsOfCodes = 8;
 
 template <typename K>
-static enum roped_status launch_turns(struct norm_args *args, struct roped_queue *queue,
-                                      struct roped_error *err)
+static bool has_few_wide_rows(const struct norm_args *args, int fast_parts,
+                              const struct roped_queue *queue)
 {
     const int threads = wide_threads(vectors_of<K>(args));
-    args->n_vectors = (int32_t)vectors_of<K>(args);
-    return start(queue, norm_turns_kernel<K>, dim3((unsigned)threads), queue->n_multiprocessors,
-                 dim3(), *args, err, bytes_in_turn(args, threads));
+    return staged_parts(args, threads, queue) >= fast_parts;
+}
+
+// Do aligned rows become FP8 in turns, as they become other codes? Those that registers hold, too,
+// where they are many.
+template <typename K>
+static bool takes_turns(struct norm_args *args, bool is_aligned, const struct roped_queue *queue)
+{
+    const bool is_wide = vectors_of<K>(args) > kMostVectors;
+    return (is_wide ? !has_few_wide_rows<K>(args, kFastParts, queue)
+                    : !K::kAdds && has_many_rows(args, queue)) &&
+           set_places_in_turn<K>(args, is_aligned, queue) > 0;
+}
+
+// A block for each multiprocessor, or for each row.
+template <typename K, typename Args>
+static enum roped_status launch_in_turn(kernel_fn<Args> *kernel, const Args &args,
+                                        struct norm_args *norm, struct roped_queue *queue,
+                                        struct roped_error *err)
+{
+    const int64_t threads = wide_threads(vectors_of<K>(norm));
+    const int64_t places = norm->n_places * (K::kAdds ? 2 : 1) +
+                           (norm->is_staged ? blocks_of(vectors_of<K>(norm), threads) : 0);
+    norm->n_vectors = (int32_t)vectors_of<K>(norm);
+    return start(queue, kernel, dim3((unsigned)threads),
+                 std::min<int64_t>(norm->n_rows, queue->n_multiprocessors), dim3(), args, err,
+                 16 * threads * places);
 }

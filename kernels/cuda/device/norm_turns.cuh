@@ -1,43 +1,42 @@
-// norm_turns.cuh - norms of many wide rows of one input, which a block for each multiprocessor
-// takes in turn.
+// norm_turns.cuh - norms of wide rows, of one input or, into codes, of sums, which a block for each
+// multiprocessor takes in turn.
 //
 // Registers hold one such row for a multiprocessor, or none, so memory would wait while it is
 // summed and written. Here rows have places in shared memory, more than one row needs: a thread
 // copies what it reads itself (cp.async), and where it has read a vector for the last time, one
-// that is further on begins to come. Gains are loaded once, and stay there too.
+// that is further on begins to come. Gains are loaded once, and stay there too, unless a row of a
+// sum needs their places.
 #pragma once
 
-#include "cuda/device/norm_staged.cuh"
+#include "cuda/device/norm_quarters.cuh"
 #include "cuda/device/stage.cuh"
 
 // A thread's part of the rows: vectors thread, thread + threads, ... of each, n of them, or one
 // less where the row ends before. They are summed in the order of norm_staged.cuh. Places are bytes
-// of shared memory.
+// of shared memory; that of a vector is followed by that of the residual's.
 template <typename K>
 struct turning_rows {
     using T = typename K::T;
-    static constexpr int kVec = K::kVec;
+    static constexpr int kVec = K::kVec, kTensors = K::kAdds ? 2 : 1;
     const norm_args &args;
     const int threads, thread;
-    const int n, step; // bytes from a vector to the next
+    const int n, step; // bytes from a vector to the next, in memory
     const int left;    // vectors from the first one to the row's end
     int64_t row;
     uint32_t first;     // place of the row's first vector
     const uint32_t end; // of all places; gains are behind them
-    int turn;           // 0 or 1
     // of the vector that comes next
     const char *from;
-    int from_left, to_fetch; // of its row: as left, or 0 where there is none; as n
-    int rows_to_fetch;       // its row among them
+    int to_fetch;      // of its row: as n
+    int rows_to_fetch; // its row among them
 
     __device__ __forceinline__ explicit turning_rows(const norm_args &norm)
         : args(norm), threads(blockDim.x), thread(threadIdx.x),
           n((norm.n_vectors + threads - 1) / threads), step(16 * threads),
           left(norm.n_vectors - thread), row(blockIdx.x),
           first(compute_now(shared_address(staged_rows + thread))),
-          end(compute_now(first + norm.n_places * step)), turn(0),
-          from(static_cast<const char *>(norm.x) + row * row_bytes() + 16 * thread),
-          from_left(left), to_fetch(n),
+          end(compute_now(first + norm.n_places * kTensors * step)),
+          from(static_cast<const char *>(norm.x) + row * row_bytes() + 16 * thread), to_fetch(n),
           rows_to_fetch((int)((norm.n_rows - 1 - row) / gridDim.x + 1))
     {
     }
@@ -48,51 +47,80 @@ struct turning_rows {
     // The place of the vector behind one, and behind n.
     __device__ __forceinline__ uint32_t place_behind(uint32_t place, int vectors = 1) const
     {
-        place += vectors * step;
-        return place < end ? place : place - args.n_places * step;
+        place += vectors * kTensors * step;
+        return place < end ? place : place - args.n_places * kTensors * step;
     }
     // The vector that comes next, or zeros, to a place that nobody reads any more. A stage ends
     // with a row.
     __device__ __forceinline__ void fetch(uint32_t place)
     {
-        copy_16<false>(place, from, from_left > 0, 0);
+        const bool is_there = rows_to_fetch > 0 && (n - to_fetch) * threads < left;
+        copy_16<false>(place, from, is_there, 0);
+        if constexpr (K::kAdds) // whose rows are as far apart
+            copy_16<false>(place + step,
+                           from + (static_cast<const char *>(args.residual) -
+                                   static_cast<const char *>(args.x)),
+                           is_there, 0);
         from += step;
-        from_left -= threads;
         if (--to_fetch > 0)
             return;
         end_stage();
         from += gridDim.x * row_bytes() - n * step;
-        from_left = --rows_to_fetch > 0 ? left : 0;
+        rows_to_fetch--;
         to_fetch = n;
     }
     __device__ __forceinline__ void start()
     {
         const T *weights = static_cast<const T *>(args.weight);
-        for (int v = 0; v < n; v++) {
+        for (int v = 0; v < n && has_gains(); v++) {
             const int vector = v * threads + thread;
             if (args.weight)
                 copy_16<false>(end + v * step, weights + vector * kVec, vector < args.n_vectors, 0);
             else
-                staged_rows[args.n_places * threads + vector] = no_weight<T>();
+                staged_rows[args.n_places * kTensors * threads + vector] = no_weight<T>();
         }
-        for (uint32_t place = first; place < end; place += step)
+        for (uint32_t place = first; place < end; place += kTensors * step)
             fetch(place);
+    }
+    // Do gains wait, too?
+    __device__ __forceinline__ bool has_gains() const
+    {
+        return !K::kAdds || args.is_staged;
+    }
+    // What is normalised of the vector of a place.
+    __device__ __forceinline__ void get(uint32_t place, float (&z)[kVec]) const
+    {
+        unpack<T>(load_shared_16(place), z);
+        if constexpr (K::kAdds) {
+            float other[kVec];
+            unpack<T>(load_shared_16(place + step), other);
+            take_elements<K>(args, z, other);
+        }
+    }
+    __device__ __forceinline__ void get_gain(uint32_t place, int vector, float (&gain)[kVec]) const
+    {
+        uint4 raw = no_weight<T>();
+        if (has_gains())
+            raw = load_shared_16(place);
+        else if (args.weight && vector < args.n_vectors)
+            raw = load_16(static_cast<const T *>(args.weight) + vector * kVec);
+        unpack<T>(raw, gain);
+        add_bias(args, gain);
     }
     __device__ __forceinline__ void go_on()
     {
         row += gridDim.x;
         first = place_behind(first, n);
-        turn ^= 1;
     }
     template <typename Acc>
     __device__ __forceinline__ Acc squares() const
     {
         square_sums<Acc> sums;
         uint32_t place = first;
-#pragma unroll 4
+#pragma unroll(4 / kTensors)
         for (int v = 0; v < n; v++) {
             float z[kVec];
-            unpack<T>(load_shared_16(place), z);
+            get(place, z);
             sums.add(z);
             place = place_behind(place);
         }
@@ -104,6 +132,7 @@ struct turning_rows {
         __shared__ float partial[2][32];
         __shared__ double exact_partial[32];
         wait_for_stage(1);
+        const int turn = rows_to_fetch & 1; // one has come since the row before
         const float sum = sum_in_group(squares<float>(), partial[turn], threads);
         const float mean = fmaf(sum, args.inverse_hidden, args.eps);
         if (is_good(sum, mean))
@@ -111,7 +140,7 @@ struct turning_rows {
         return {exact_scale(args, sum_in_group(squares<double>(), exact_partial, threads))};
     }
     // f(v, results) of vectors v, v + 1, ... kBatch at a time. What is behind the row's end is 0,
-    // or NaN in a row of NaN. kIsLast: nobody reads the row again.
+    // or NaN in a row of NaN. kIsLast: nobody reads the row again, and sums are stored.
     template <bool kIsLast, int kBatch, typename F>
     __device__ __forceinline__ void for_each(const row_scale &scale, const F &f)
     {
@@ -125,11 +154,15 @@ struct turning_rows {
                 float gain[kVec];
                 if (kBatch > 1 && v + i >= n)
                     break;
-                unpack<T>(load_shared_16(place), y[i]);
-                unpack<T>(load_shared_16(of_gain), gain);
-                add_bias(args, gain);
+                get(place, y[i]);
+                get_gain(of_gain, (v + i) * threads + thread, gain);
                 if (kIsLast)
                     fetch(place);
+                if (kIsLast && K::kAdds && (v + i) * threads < left)
+                    store_vector<T, true>(static_cast<T *>(args.residual_out) +
+                                              row * args.residual_out_pitch +
+                                              ((v + i) * threads + thread) * kVec,
+                                          kVec, y[i]);
                 place = place_behind(place);
                 of_gain += step;
                 if (kMayRound && args.rounds_product)

@@ -126,11 +126,11 @@ struct packet_row {
     int first, last; // elements, counted from the first packet's: the row's, and those behind it
     int vectors;     // of the row; it has one place more in a plane
     const char *x, *second; // the first packet
-    uint32_t stage;         // in shared memory
+    uint32_t stage, pitch;  // in shared memory; bytes from a plane to the next
 
     __device__ __forceinline__ packet_row(const norm_args &args, const row_source<K> &source)
         : norm(args), vectors((int)((args.hidden + kVec - 1) / kVec)),
-          stage(shared_address(staged_rows))
+          stage(compute_now(shared_address(staged_rows))), pitch(compute_now(4 * (vectors + 1)))
     {
         const int off = (int)((uintptr_t)source.x & 15);
         first = off / kSize;
@@ -143,7 +143,7 @@ struct packet_row {
     // Where element i of a packet waits: the same for all threads, plus 4 for each packet.
     __device__ __forceinline__ uint32_t plane(int i) const
     {
-        return stage + (uint32_t)(i * 4 * (vectors + 1));
+        return stage + i * pitch;
     }
     // The same of elements that are counted on from element i of the first packet.
     __device__ __forceinline__ uint32_t plane_from(int i) const
@@ -320,7 +320,7 @@ struct packet_row {
     {
         finish_each(weights, finish, [&](int packet, const auto &y) { store(to, packet, y); });
     }
-    // To where they waited, for others to find them; what is no row's element is 0.
+    // To where they waited; what is no row's element is 0.
     __device__ __forceinline__ void put_back(int packet, float (&y)[kVec]) const
     {
 #pragma unroll
@@ -329,25 +329,15 @@ struct packet_row {
                 y[i] = 0.0f;
         put(packet, y);
     }
-    // f(vector, x, from, to) of vectors that begin as many elements before the row's first as they
-    // are told: of each of them elements from, ... to - 1 are the row's.
+    // f(packet, y) of what a thread has put back.
     template <typename F>
-    __device__ __forceinline__ void for_each_from(int before, const F &f) const
+    __device__ __forceinline__ void for_each_packet(const F &f) const
     {
-        const int begin = first - before + kVec;
-        uint32_t from[kVec];
-#pragma unroll
-        for (int i = 0; i < kVec; i++)
-            from[i] = plane_from(begin + i) - 4;
-#pragma unroll 1
-        for (int v = threadIdx.x; v * kVec < before + (int)norm.hidden; v += blockDim.x) {
-            const int start = max(0, before - v * kVec);
-            const int end = min(kVec, before + (int)norm.hidden - v * kVec);
+#pragma unroll 2
+        for (int packet = threadIdx.x; packet * kVec < last; packet += blockDim.x) {
             float y[kVec];
-#pragma unroll
-            for (int i = 0; i < kVec; i++)
-                y[i] = i >= start && i < end ? load_shared(from[i] + 4 * v) : 0.0f;
-            f(v, y, start, end);
+            get(packet, y);
+            f(packet, y);
         }
     }
 };
