@@ -197,22 +197,22 @@ static enum roped_status launch_kind(const struct norm_args &args, struct roped_
     int64_t vectors = (args.hidden + K::kVec - 1) / K::kVec;
     if constexpr (!K::kHasTerms) {
         using T = typename K::T;
-        constexpr int kMostThreads = sizeof(T) == 4 ? 512 : 1024; // shifting float32 costs less
+        const int n_shares = centred_shares(vectors);
+        // shifting float32 costs less, where a thread has few vectors
+        const bool is_wide = vectors > kQuarterVectors * n_shares;
+        const int most_threads = sizeof(T) == 4 && !is_wide ? 512 : 1024;
         // of which none comes in turn, so that weights cost each of them
         const bool is_few = !K::kHasHeads && is_small<T>(args.n_rows * args.hidden / 4, queue);
         const bool is_aligned = has_vectors<T>(&args, 16);
         const bool is_plain = is_aligned && args.weight_kind <= (int)kWeightSame;
-        const int n_shares = centred_shares(vectors);
         struct norm_args few = args;
         constexpr int kMost = sizeof(T) == 4 && !K::kHasHeads ? 8 : kQuarterVectors;
         const bool is_held = !is_plain && vectors <= kMostHeldVectors<T>;
         if (const int parts =
-                is_held ? quarter_parts<K>(&args, n_shares, kMostThreads, queue, kMost) : 0) {
-            const bool is_wide = vectors > kQuarterVectors * n_shares;
+                is_held ? quarter_parts<K>(&args, n_shares, most_threads, queue, kMost) : 0)
             return launch_quarters(is_wide ? centred_quarters_kernel<K, kMost>
                                            : centred_quarters_kernel<K>,
                                    few, &few, n_shares, parts, queue, err);
-        }
         if (!is_aligned && !is_few && has_narrow_rows<K, true>(&args))
             return launch_narrow<K, true>(args, queue, err);
         if (!is_aligned && has_rows_of_blocks<K>(&args) && has_turns(&args, vectors, 2, queue))
