@@ -26,10 +26,8 @@ extern "C" enum roped_status roped_cuda_add_rmsnorm_quantize(const struct roped_
         using T = typename decltype(tag)::type;
         using K = norm_kind<T, kFromTerms, kToFp8>;
         const bool is_aligned = has_vectors<T>(&args, kVecOf<T>);
-        if (!is_any(&args) &&
-            (takes_turns<K>(&args, is_aligned, queue) ||
-             (has_one_scale(&plan->quantize) &&
-              has_codes_apart<K>(&args, is_aligned, plan->quantize.dynamic, queue))))
+        if (!is_any(&args) && has_one_scale(&plan->quantize) &&
+            has_codes_apart<K>(&args, is_aligned, plan->quantize.dynamic, queue))
             return roped_cuda_add_rmsnorm_codes(args, call, scales, queue, err);
         return launch_quantized<T, true>(&args, plan, queue, err);
     });

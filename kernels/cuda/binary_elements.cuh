@@ -22,28 +22,17 @@ struct elements_args {
 
 constexpr int kElementSteps = 4; // of an iteration
 
-// The element of each step of an iteration, or -1 in g. Of one dim, which most calls are summed
-// over, that is a product.
+// The element of each step of an iteration, or -1 in g.
 __device__ __forceinline__ void find_steps(const sum_args &args, const sum_offsets &kept,
                                            int64_t step, int64_t end, int step_lanes,
                                            sum_offsets (&at)[kElementSteps])
 {
-    const sum_dim *dim = args.dim + args.n_kept_dims;
-    if (args.n_dims <= args.n_kept_dims + 1) {
-        sum_offsets next = {kept.g + step * dim->g, kept.x + step * dim->x};
-        const sum_offsets advance = {step_lanes * dim->g, step_lanes * dim->x};
-#pragma unroll
-        for (int i = 0; i < kElementSteps; i++, step += step_lanes) {
-            at[i] = {step < end ? next.g : -1, next.x};
-            next = {next.g + advance.g, next.x + advance.x};
-        }
-        return;
-    }
 #pragma unroll
     for (int i = 0; i < kElementSteps; i++, step += step_lanes) {
         at[i].g = -1;
         if (step < end)
-            at[i] = find(args, dim, args.n_dims - args.n_kept_dims, step, kept);
+            at[i] =
+                find(args, args.dim + args.n_kept_dims, args.n_dims - args.n_kept_dims, step, kept);
     }
 }
 

@@ -326,14 +326,14 @@ static bool has_few_wide_rows(const struct norm_args *args, int fast_parts,
     return staged_parts(args, threads, queue) >= fast_parts;
 }
 
-// Do aligned rows become FP8 in turns, as they become other codes? Those that registers hold, too,
-// where they are many.
+// Do aligned rows of one input become FP8 in turns, as they become other codes? Those that
+// registers hold, too, where they are many.
 template <typename K>
 static bool takes_turns(struct norm_args *args, bool is_aligned, const struct roped_queue *queue)
 {
     const bool is_wide = vectors_of<K>(args) > kMostVectors;
     return (is_wide ? !has_few_wide_rows<K>(args, kFastParts, queue)
-                    : !K::kAdds && has_many_rows(args, queue)) &&
+                    : has_many_rows(args, queue)) &&
            set_places_in_turn<K>(args, is_aligned, queue) > 0;
 }
 
