@@ -165,9 +165,9 @@ static enum roped_status launch_few(const struct roped_call *call, int32_t sum_s
     name_dims(plan, sum_side, 0, &args.sum);
     args.of_run = args.sum.dim[0].g;
     args.of_row = args.sum.dim[args.sum.n_kept_dims].g;
-    constexpr bool knows_kind = sizeof(T) == 2; // whose inverses y keeps
-    constexpr int kOverX = knows_kind ? kBinaryOverX : kBinaryOver;
-    constexpr int kOverY = knows_kind ? kBinaryOverY : kBinaryOver;
+    constexpr bool kKnowsKind = sizeof(T) == 2; // whose inverses y keeps
+    constexpr int kOverX = kKnowsKind ? kBinaryOverX : kBinaryOver;
+    constexpr int kOverY = kKnowsKind ? kBinaryOverY : kBinaryOver;
     const int kind = args.sum.kind;
     const bool is_mul = kind == kBinaryMul;
     const int64_t n_kept = args.sum.n_kept;
