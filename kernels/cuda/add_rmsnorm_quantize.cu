@@ -24,10 +24,9 @@ extern "C" enum roped_status roped_cuda_add_rmsnorm_quantize(const struct roped_
     set_quantize_args(&args, plan, scales);
     return with_float_type(x->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        using K = norm_kind<T, kFromTerms, kToFp8>;
-        const bool is_aligned = has_vectors<T>(&args, kVecOf<T>);
-        if (!is_any(&args) && has_one_scale(&plan->quantize) &&
-            has_codes_apart<K>(&args, is_aligned, plan->quantize.dynamic, queue))
+        if (has_one_scale(&plan->quantize) && !is_any(&args) &&
+            has_codes_apart<norm_kind<T, kFromSum, kToFp8>>(&args, has_vectors<T>(&args, kVecOf<T>),
+                                                            plan->quantize.dynamic, queue))
             return roped_cuda_add_rmsnorm_codes(args, call, scales, queue, err);
         return launch_quantized<T, true>(&args, plan, queue, err);
     });

@@ -206,6 +206,7 @@ static enum roped_status launch_kind(const struct norm_args &args, struct roped_
         const bool is_aligned = has_vectors<T>(&args, 16);
         const bool is_plain = is_aligned && args.weight_kind <= (int)kWeightSame;
         struct norm_args few = args;
+        // of a share: float32 has up to as many as centred_vectors says
         constexpr int kMost = sizeof(T) == 4 && !K::kHasHeads ? 8 : kQuarterVectors;
         const bool is_held = !is_plain && vectors <= kMostHeldVectors<T>;
         if (const int parts =

@@ -159,6 +159,17 @@ static int64_t moved_bytes(const struct norm_args *args)
     return args->n_rows * args->hidden * kOfElement;
 }
 
+// The same, with lines that stay in L2 where a call passes it, and becomes floats by one rounding.
+template <typename K, typename C>
+static kernel_fn<norm_args> *large_kernel_of(const struct norm_args *args,
+                                             const struct roped_queue *queue)
+{
+    if constexpr (K::kSink == kToFloats)
+        if (passes_l2(moved_bytes<K>(args), queue) && !args->rounds_product)
+            return norm_kernel<K, keeping<C>, false>;
+    return norm_kernel_of<K, C>(args);
+}
+
 // Many wide rows of one input: a thread has eight vectors, those of two or four threads that the
 // sum is of, and weights behind the sum. So few threads, with so many registers, that two or three
 // rows are at work on a multiprocessor: one comes while another is summed, and a third is written.
@@ -209,12 +220,9 @@ static enum roped_status launch_eights(struct norm_args *args, struct roped_queu
     args->n_vectors = (int32_t)vectors_of<K>(args);
     return with_eights<K>(args->n_vectors, [&](auto config, int threads) {
         using C = decltype(config);
-        kernel_fn<norm_args> *kernel = norm_kernel<K, C, false>;
-        if constexpr (K::kSink == kToFloats) {
-            kernel = norm_kernel_of<K, C>(args);
-            if (passes_l2(moved_bytes<K>(args), queue) && !args->rounds_product)
-                kernel = norm_kernel<K, keeping<C>, false>;
-        }
+        kernel_fn<norm_args> *kernel = norm_kernel<K, C, false>; // takes_eights: codes round once
+        if constexpr (K::kSink == kToFloats)
+            kernel = large_kernel_of<K, C>(args, queue);
         return start(queue, kernel, dim3((unsigned)threads), args->n_rows, dim3(), *args, err);
     });
 }
@@ -261,11 +269,8 @@ template <typename K, typename C>
 static enum roped_status launch_halves(const struct norm_args *args, struct roped_queue *queue,
                                        struct roped_error *err)
 {
-    kernel_fn<norm_args> *kernel = norm_kernel_of<K, C>(args);
-    if constexpr (K::kSink == kToFloats)
-        if (passes_l2(moved_bytes<K>(args), queue) && !args->rounds_product)
-            kernel = norm_kernel<K, keeping<C>, false>;
-    return start(queue, kernel, block_of<C>(args), args->n_rows, dim3(), *args, err);
+    return start(queue, large_kernel_of<K, C>(args, queue), block_of<C>(args), args->n_rows, dim3(),
+                 *args, err);
 }
 
 // C, with weights behind the sum, and registers for so many rows on a multiprocessor.
