@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What a compiler does not say: layout, who includes what, banned functions,
-# file sizes, shell scripts. A tool that is missing skips its check, in so many
+# file sizes, pages, shell scripts. A tool that is missing skips its check, in so many
 # words.
 #   tests/lint.sh                     half a second; ten with gcc-11, which
 #                                     compiles what build/cpu was built from
@@ -127,6 +127,14 @@ verdict "every file says what it is for" \
 verdict "files of one subject, at most 700 lines" \
     "$({ printf '%s\0' "${code[@]}" && find client tests -name '*.py' -print0; } |
         wc -l --files0-from=- | awk '$2 != "total" && $1 > 700')"
+built=
+[ -x build/cpu/bin/ropectl ] && [ -x build/cpu/bin/roped ] && built=build/cpu
+if command -v python3 >/dev/null; then
+    verdict "what pages say of files, codes and rooms${built:+, and of flags}" \
+        "$(python3 tests/interop/check_pages.py $built 2>&1)"
+else
+    skip pages "python3 is not installed"
+fi
 mapfile -t scripts < <(find .ci deploy tests client -name '*.sh' -o -path '.ci/run' | sort)
 if command -v shellcheck >/dev/null; then
     verdict "shellcheck (${#scripts[@]} scripts)" "$(shellcheck -x -S warning -e SC2164 "${scripts[@]}")"

@@ -79,3 +79,7 @@ def modules_of(block):
     """What a Python block imports."""
     found = re.findall(r"^(?:import|from) ([\w., ]+?)(?: import .*| as .*)?$", block.text, re.MULTILINE)
     return {name.strip().split(" ")[0].split(".")[0] for names in found for name in names.split(",")}
+
+
+def section(text, name):
+    return text.split(f"\n## {name}\n")[1].split("\n## ")[0]
