@@ -142,16 +142,7 @@ static void unlist(struct programs *programs, struct program *program)
     drop(programs, program);
 }
 
-/* --------------------------------------------------------------- If-Match */
-
-static enum roped_status mismatch(const char *name, const char *found,
-                                  const char *if_match, struct roped_error *err)
-{
-    return roped_fail(err, ROPED_MISMATCH,
-                      "program '%.64s': its ETag is %s, expected %.64s "
-                      "(If-Match)",
-                      name, found, if_match);
-}
+/* ------------------------------------------------------------- conditions */
 
 /* Behind an entity tag, W/"..." or "...", or what stands in the place of one.
  */
@@ -162,41 +153,52 @@ static const char *tag_end(const char *tag)
     return end ? end + 1 : tag + strcspn(tag, ",");
 }
 
-/* Is it one of those of a list (RFC 9110, 13.1.1)? A weak one matches none. */
-static bool is_listed(const char *etag, const char *list)
+/* Is it one of those of a list, or any? */
+static bool is_listed(const char *etag, const char *list, bool is_weak)
 {
     size_t bytes = strlen(etag);
     list += strspn(list, " \t,");
+    if (strcmp(list, "*") == 0)
+        return true;
     while (*list) {
         const char *end = tag_end(list);
-        if ((size_t)(end - list) == bytes && memcmp(list, etag, bytes) == 0)
+        const char *tag =
+            is_weak && strncmp(list, "W/", 2) == 0 ? list + 2 : list;
+        if ((size_t)(end - tag) == bytes && memcmp(tag, etag, bytes) == 0)
             return true;
         list = end + strspn(end, " \t,");
     }
     return false;
 }
 
-enum roped_status program_check_match(const struct program *program,
-                                      const char *if_match,
-                                      struct roped_error *err)
+bool program_is_known(const struct program *program,
+                      const struct program_conditions *conditions)
 {
-    if (!if_match || strcmp(if_match, "*") == 0 ||
-        is_listed(program->etag, if_match))
-        return ROPED_OK;
-    return mismatch(program->name, program->etag, if_match, err);
+    return conditions->if_none_match &&
+           is_listed(program->etag, conditions->if_none_match, true);
 }
 
-/* Of one that may not be there. */
-static enum roped_status check_match(const struct program *program,
-                                     const char *name, const char *if_match,
-                                     struct roped_error *err)
+enum roped_status program_meets(const struct program *program, const char *name,
+                                const struct program_conditions *conditions,
+                                struct roped_error *err)
 {
-    if (program || !if_match)
-        return program ? program_check_match(program, if_match, err) : ROPED_OK;
-    return roped_fail(err, ROPED_MISMATCH,
-                      "program '%.64s' does not exist, expected one with ETag "
-                      "%.64s (If-Match)",
-                      name, if_match);
+    const char *if_match = conditions->if_match;
+    if (if_match && !program)
+        return roped_fail(err, ROPED_MISMATCH,
+                          "program '%.64s' does not exist, expected one with "
+                          "ETag %.64s (If-Match)",
+                          name, if_match);
+    if (if_match && !is_listed(program->etag, if_match, false))
+        return roped_fail(err, ROPED_MISMATCH,
+                          "program '%.64s': its ETag is %s, expected %.64s "
+                          "(If-Match)",
+                          name, program->etag, if_match);
+    if (program && program_is_known(program, conditions))
+        return roped_fail(err, ROPED_MISMATCH,
+                          "program '%.64s': its ETag is %s, expected none of "
+                          "%.64s (If-None-Match)",
+                          name, program->etag, conditions->if_none_match);
+    return ROPED_OK;
 }
 
 /* -------------------------------------------------------------------- list */
@@ -235,7 +237,7 @@ enum roped_status programs_put(struct programs *programs, struct tenant *tenant,
     pthread_mutex_lock(&programs->lock);
     struct program *old = find(programs, tenant, program->name);
     enum roped_status status =
-        check_match(old, program->name, text->if_match, err);
+        program_meets(old, program->name, &text->conditions, err);
     if (!status)
         status = claim(programs, program, old, err);
     *replaced = old != NULL;
@@ -280,12 +282,13 @@ static enum roped_status no_program(struct programs *programs,
 
 enum roped_status programs_delete(struct programs *programs,
                                   const struct tenant *tenant, const char *name,
-                                  const char *if_match, struct roped_error *err)
+                                  const struct program_conditions *conditions,
+                                  struct roped_error *err)
 {
     pthread_mutex_lock(&programs->lock);
     struct program *program = find(programs, tenant, name);
     enum roped_status status =
-        program ? check_match(program, name, if_match, err) : ROPED_OK;
+        program ? program_meets(program, name, conditions, err) : ROPED_OK;
     if (program && !status) {
         tenant_give_name(program->tenant);
         unlist(programs, program);

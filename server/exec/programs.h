@@ -58,6 +58,26 @@ ROPED_MUST_CHECK enum roped_status programs_open(struct memory_pool *pool,
                                                  struct roped_error *err);
 void programs_close(struct programs *programs);
 
+/*
+ * What a request asks of the program that there is, by its headers of these
+ * names (RFC 9110, 13.1): NULL, "*" for any program, or ETags with commas
+ * between them. A weak ETag, W/"...", is one to if_none_match alone.
+ */
+struct program_conditions {
+    const char *if_match, *if_none_match;
+};
+
+/* ROPED_MISMATCH unless the program, or that there is none of the name (NULL),
+ * is what they ask for. */
+ROPED_MUST_CHECK enum roped_status
+program_meets(const struct program *program, const char *name,
+              const struct program_conditions *conditions,
+              struct roped_error *err);
+
+/* Has the client, by its if_none_match, the document already? */
+bool program_is_known(const struct program *program,
+                      const struct program_conditions *conditions);
+
 /* The ETag of a document. */
 void program_etag(const char *document, size_t bytes,
                   char etag[PROGRAM_ETAG_BYTES]);
@@ -65,15 +85,14 @@ void program_etag(const char *document, size_t bytes,
 /*
  * Stores a program, which owns the definition from now on, also where it is
  * refused, and a copy of the document. One of the same name and tenant is
- * replaced: runs that hold it finish with it. if_match: NULL, or "*" or the
- * ETags of which the one before must have one. ROPED_MISMATCH: it has another,
- * or there is none; ROPED_BUSY: there are too many, or more than the tenant's
- * quota.
+ * replaced: runs that hold it finish with it. ROPED_MISMATCH: the one before
+ * does not meet the conditions; ROPED_BUSY: there are too many, or more than
+ * the tenant's quota.
  */
 struct program_text {
     const char *name, *document;
     size_t document_bytes;
-    const char *if_match;
+    struct program_conditions conditions;
 };
 ROPED_MUST_CHECK enum roped_status
 programs_put(struct programs *programs, struct tenant *tenant,
@@ -87,11 +106,10 @@ programs_make(const struct program_text *text, struct roped_program *definition,
 
 /* Also of one that was lost; ROPED_NO_PROGRAM for an unknown name,
  * ROPED_MISMATCH as above. */
-ROPED_MUST_CHECK enum roped_status programs_delete(struct programs *programs,
-                                                   const struct tenant *tenant,
-                                                   const char *name,
-                                                   const char *if_match,
-                                                   struct roped_error *err);
+ROPED_MUST_CHECK enum roped_status
+programs_delete(struct programs *programs, const struct tenant *tenant,
+                const char *name, const struct program_conditions *conditions,
+                struct roped_error *err);
 
 /* Takes a program, or ROPED_NO_PROGRAM, or ROPED_PROGRAM_LOST;
  * programs_give returns it. It outlives its DELETE. */
@@ -116,11 +134,6 @@ void program_count(struct program *program, enum roped_status status,
                    uint64_t total_ns, const struct exec_timing *timing);
 void program_statistics(struct program *program,
                         struct program_statistics *out);
-
-/* ROPED_MISMATCH unless if_match is NULL, "*" or a list with the program's. */
-ROPED_MUST_CHECK enum roped_status program_check_match(const struct program *p,
-                                                       const char *if_match,
-                                                       struct roped_error *err);
 
 /* Calls visit for every program that the tenant sees, in name order, under the
  * lock. */

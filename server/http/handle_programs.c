@@ -69,17 +69,35 @@ static enum roped_status take(struct request *request)
     return status;
 }
 
-struct reply handle_program_get(struct request *request)
+/* The document of the program that the request holds, or that the client has
+ * it.
+ */
+static struct reply show(struct request *request)
 {
     struct buffer buffer;
-    if (take(request))
-        return reply_status(&request->answer, &request->answer.error);
+    struct roped_error err;
     const struct program *program = request->run.program;
+    struct program_conditions conditions = conditions_of(&request->head);
+    bool is_known = program_is_known(program, &conditions);
+    conditions.if_none_match = NULL; /* 304, not 412 */
+    if (program_meets(program, program->name, &conditions, &err))
+        return reply_status(&request->answer, &err);
     reply_begin_text(&request->answer, &buffer);
     buffer_append(&buffer, program->document, program->document_bytes);
+    struct reply reply = reply_json(&buffer);
+    if (is_known && reply.code == 200) /* of which headers alone are sent */
+        reply.code = 304;
+    return reply;
+}
+
+struct reply handle_program_get(struct request *request)
+{
+    if (take(request))
+        return reply_status(&request->answer, &request->answer.error);
+    struct reply reply = show(request);
     programs_give(programs_of(request), request->run.program);
     request->run.program = NULL;
-    return reply_json(&buffer);
+    return reply;
 }
 
 /* -------------------------------------------------------------------- make */
@@ -169,7 +187,7 @@ static enum roped_status put(struct request *request, bool *replaced,
         .name = name,
         .document = body_text(&request->body),
         .document_bytes = (size_t)request->body.received,
-        .if_match = head_value(&request->head, HEADER_IF_MATCH)};
+        .conditions = conditions_of(&request->head)};
     struct roped_program *definition = NULL;
     enum roped_status status = check_name(request, err);
     if (!status)
@@ -296,9 +314,9 @@ struct reply handle_program_delete(struct request *request)
 {
     struct buffer buffer;
     struct roped_error err;
+    const struct program_conditions conditions = conditions_of(&request->head);
     if (programs_delete(programs_of(request), request->caller.tenant,
-                        request->match.capture,
-                        head_value(&request->head, HEADER_IF_MATCH), &err))
+                        request->match.capture, &conditions, &err))
         return reply_status(&request->answer, &err);
     reply_begin_text(&request->answer, &buffer);
     buffer_text(&buffer, "{}");

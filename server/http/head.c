@@ -22,6 +22,7 @@ static const struct {
     [HEADER_EXPECT] = KNOWN("Expect"),
     [HEADER_HOST] = KNOWN("Host"),
     [HEADER_IF_MATCH] = KNOWN("If-Match"),
+    [HEADER_IF_NONE_MATCH] = KNOWN("If-None-Match"),
     [HEADER_INFERENCE_LENGTH] = KNOWN("Inference-Header-Content-Length"),
     [HEADER_ORIGIN] = KNOWN("Origin"),
     [HEADER_REQUEST_HEADERS] = KNOWN("Access-Control-Request-Headers"),

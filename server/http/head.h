@@ -24,6 +24,7 @@ enum header_name {
     HEADER_EXPECT,
     HEADER_HOST,
     HEADER_IF_MATCH,
+    HEADER_IF_NONE_MATCH,
     HEADER_INFERENCE_LENGTH, /* Inference-Header-Content-Length */
     HEADER_ORIGIN,
     HEADER_REQUEST_HEADERS, /* Access-Control-Request-Headers */

@@ -216,10 +216,16 @@ static const struct call_kind kind_run = {.decode = decode,
 
 /* ------------------------------------------------------------------- begin */
 
+struct program_conditions conditions_of(const struct head *head)
+{
+    return (struct program_conditions){head_value(head, HEADER_IF_MATCH),
+                                       head_value(head, HEADER_IF_NONE_MATCH)};
+}
+
 enum roped_status run_begin(struct run *run)
 {
     struct call *call = run->call;
-    const char *if_match = head_value(call->head, HEADER_IF_MATCH);
+    const struct program_conditions conditions = conditions_of(call->head);
     call->run = run;
     call->kind = &kind_run;
     if (!call->name[0])
@@ -228,7 +234,8 @@ enum roped_status run_begin(struct run *run)
         programs_take(exec_programs(exec_of(run)), call->tenant, call->name,
                       &run->program, call->error);
     if (!status)
-        status = program_check_match(run->program, if_match, call->error);
+        status =
+            program_meets(run->program, call->name, &conditions, call->error);
     if (!status)
         memcpy(run->etag, run->program->etag, sizeof run->etag);
     return status;

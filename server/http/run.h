@@ -18,8 +18,11 @@ struct run {
     int put_code;                  /* the answer's of a PUT */
 };
 
+/* If-Match and If-None-Match. */
+struct program_conditions conditions_of(const struct head *head);
+
 /* The request is a run: finds the program of the path, if it has one, and holds
- * it to If-Match. Failures are in the answer's error. */
+ * it to the conditions. Failures are in the answer's error. */
 ROPED_MUST_CHECK enum roped_status run_begin(struct run *run);
 
 /* The same for v2, where call_begin has found no operator of the path's name;

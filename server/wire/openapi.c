@@ -375,21 +375,18 @@ static void write_metrics_query(struct buffer *buffer)
                         "\"type\":\"string\"}}}],");
 }
 
+static bool is_of_programs(const struct operation *operation)
+{
+    return strncmp(operation->path, programs_path, sizeof programs_path - 1) ==
+           0;
+}
+
 /* Parameters and tensors have the names that the document gives them. */
 static void write_program_query(struct buffer *buffer,
                                 const struct operation *operation)
 {
     bool is_run = strcmp(operation->method, "POST") == 0;
     buffer_text(buffer, "\"parameters\":[");
-    if (operation->names) {
-        buffer_text(
-            buffer,
-            "{\"name\":\"If-Match\",\"in\":\"header\",\"description\":"
-            "\"the ETag that the program must have, several, or *: else 412\","
-            "\"schema\":{\"type\":\"string\",\"pattern\":"
-            "\"^(\\\"[0-9a-f]{16}\\\"(, *\\\"[0-9a-f]{16}\\\")*|[*])$\"}}");
-        buffer_text(buffer, ",");
-    }
     if (!is_run) {
         write_query_parameter(buffer, "", "warm",
                               "1: where runs are recorded, every lane has "
@@ -428,9 +425,7 @@ static void write_operation(struct buffer *buffer,
         write_json_length(buffer);
     if (strcmp(operation->path, "/v1/regions/*") == 0 && body[0])
         write_region_query(buffer);
-    if (strncmp(operation->path, programs_path, sizeof programs_path - 1) ==
-            0 &&
-        body[0])
+    if (is_of_programs(operation) && body[0])
         write_program_query(buffer, operation);
     if (strstr(body, "/Table"))
         write_table_query(buffer);
@@ -443,6 +438,10 @@ static void write_operation(struct buffer *buffer,
                   operation->code, operation->summary,
                   operation->content ? "," : "",
                   operation->content ? operation->content : "");
+    if (is_of_programs(operation) && operation->names &&
+        strcmp(operation->method, "GET") == 0)
+        buffer_text(buffer, ",\"304\":{\"description\":\"the client has it, by "
+                            "If-None-Match\"}");
     write_refusals(buffer, scope);
     buffer_text(buffer, ",\"default\":{\"$ref\":"
                         "\"#/components/responses/Error\"}}}");
@@ -483,6 +482,18 @@ static bool has_owner(const struct operation *route, bool is_guarded)
                           strcmp(route->scope, "SHM") == 0);
 }
 
+/* Conditions on the program that there is. */
+static void write_condition(struct buffer *buffer, const char *header,
+                            const char *meaning)
+{
+    buffer_printf(
+        buffer,
+        ",{\"name\":\"%s\",\"in\":\"header\",\"description\":"
+        "\"%s\",\"schema\":{\"type\":\"string\",\"pattern\":"
+        "\"^(\\\"[0-9a-f]{16}\\\"(, *\\\"[0-9a-f]{16}\\\")*|[*])$\"}}",
+        header, meaning);
+}
+
 /* Those of all operations of a path. */
 static void write_parameters(struct buffer *buffer,
                              const struct operation *route, bool has_tenant)
@@ -490,6 +501,14 @@ static void write_parameters(struct buffer *buffer,
     buffer_text(buffer, "\"parameters\":[");
     if (route->names)
         write_path_parameters(buffer, route->path, route->names);
+    if (route->names && is_of_programs(route)) {
+        write_condition(buffer, "If-Match",
+                        "the ETag that the program must have, several, or *: "
+                        "else 412");
+        write_condition(buffer, "If-None-Match",
+                        "the ETag that the program must not have, several, or "
+                        "*: else 412, and 304 for GET");
+    }
     if (has_tenant) {
         write_query_parameter(buffer, route->names ? "," : "", "tenant",
                               "with scope admin: whose names are meant");

@@ -228,32 +228,59 @@ TEST(names_sizes_and_etags_are_refused)
                 200, "", "delete");
 }
 
-/* As RFC 9110 has it: a weak one is never the program's. */
-TEST(if_match_takes_a_list)
+/* "...%s..." with the ETag in its place, as a header. */
+static void condition(char *header, size_t bytes, const char *name,
+                      const char *list, const char *etag)
 {
+    const char *at = strstr(list, "%s");
+    snprintf(header, bytes, "%s: %.*s%s%s", name,
+             at ? (int)(at - list) : (int)strlen(list), list, at ? etag : "",
+             at ? at + 2 : "");
+}
+
+/* As RFC 9110 has it: a weak one is the program's to If-None-Match alone. */
+TEST(conditions_take_lists)
+{
+    static const char path[] = "/v1/programs/listed";
     static const struct {
         const char *list; /* %s: the program's */
-        int code;
-    } cases[] = {{"%s", 200},          {"\"0\", %s", 200},
-                 {"%s,\"0\"", 200},    {"\"a, b\" ,\t%s , ", 200},
-                 {"W/\"0\", %s", 200}, {"0, %s", 200},
-                 {"*", 200},           {"\"0\", \"1\"", 412},
-                 {"W/%s", 412},        {"\"0, %s", 412},
-                 {"x%s", 412},         {",", 412}};
+        bool matches, is_weak;
+    } cases[] = {{"%s", true},          {"\"0\", %s", true},
+                 {"%s,\"0\"", true},    {"\"a, b\" ,\t%s , ", true},
+                 {"W/\"0\", %s", true}, {"0, %s", true},
+                 {"*", true},           {"\"0\", \"1\"", false},
+                 {"W/%s", false, true}, {"\"0\", W/%s", false, true},
+                 {"\"0, %s", false},    {"x%s", false},
+                 {"W/W/%s", false},     {",", false}};
     char etag[32], header[128];
     struct answer answer = put("listed", X(NORM("x", "h")), NULL);
     snprintf(etag, sizeof etag, "%s", answer_header(&answer, "ETag"));
     answer_free(&answer);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const char *list = cases[i].list, *at = strstr(list, "%s");
-        snprintf(header, sizeof header, "If-Match: %.*s%s%s",
-                 at ? (int)(at - list) : (int)strlen(list), list,
-                 at ? etag : "", at ? at + 2 : "");
-        expect_code(put("listed", X(NORM("x", "h")), header), cases[i].code, "",
+        bool matches = cases[i].matches, is_known = matches || cases[i].is_weak;
+        const char *headers[] = {header, NULL};
+        condition(header, sizeof header, "If-Match", cases[i].list, etag);
+        expect_code(put("listed", X(NORM("x", "h")), header),
+                    matches ? 200 : 412, "", header);
+        expect_code(ask(&server, "GET", path, NULL, 0, headers),
+                    matches ? 200 : 412, matches ? "\"h\"" : "", header);
+        condition(header, sizeof header, "If-None-Match", cases[i].list, etag);
+        expect_code(put("listed", X(NORM("x", "h")), header),
+                    is_known ? 412 : 200, is_known ? "expected none of" : "",
                     header);
+        answer = ask(&server, "GET", path, NULL, 0, headers);
+        CHECK(strcmp(answer_header(&answer, "ETag"), etag) == 0);
+        CHECK((answer.bytes == 0) == is_known);
+        expect_code(answer, is_known ? 304 : 200, "", header);
+        expect_code(ask(&server, "DELETE", path, NULL, 0, headers),
+                    is_known ? 412 : 200, "", header);
+        expect_code(put("listed", X(NORM("x", "h")), "If-None-Match: *"),
+                    is_known ? 412 : 201, "", "made, not replaced");
     }
-    expect_code(ask(&server, "DELETE", "/v1/programs/listed", NULL, 0, NULL),
-                200, "", "delete");
+    expect_code(ask(&server, "POST", path, "", 0,
+                    (const char *[]){"If-None-Match: *", NULL}),
+                412, "expected none of * (If-None-Match)", "a run");
+    expect_code(ask(&server, "DELETE", path, NULL, 0, NULL), 200, "", "delete");
 }
 
 /* -------------------------------------------------------------------- runs */
