@@ -7,19 +7,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Writes an answer that is a safetensors file of one tensor for numpy. */
-static bool write_for_numpy(const char *file, void *answer, size_t bytes)
+/* The answer is a safetensors file, which may become one for numpy, or plain
+ * bytes, whose file may have any name. */
+static bool write_region(const char *file, void *answer, size_t bytes)
 {
     struct roped_error err;
     struct roped_client_tensor *tensors;
     int n;
     if (roped_client_read(answer, bytes, &tensors, &n, &err)) {
+        if (!is_numpy_path(file))
+            return write_output(file, "", 0, answer, bytes);
         fail_text("cannot write '%s': the region is plain bytes, or no tensor: "
                   "%s",
                   file, err.text);
         return false;
     }
-    bool is_written = write_tensors(file, tensors, n);
+    bool is_written =
+        is_numpy_path(file)
+            ? write_tensors(file, tensors, n)
+            : can_write(file) && write_output(file, "", 0, answer, bytes);
     free(tensors);
     return is_written;
 }
@@ -35,9 +41,7 @@ static int get(const struct ropectl *ctl, const char *path, int argc,
     int code = ask(ctl, &(struct request){"GET", path}, &answer, &bytes);
     if (code)
         return code;
-    bool is_written = is_numpy_path(file)
-                          ? write_for_numpy(file, answer, bytes)
-                          : write_output(file, "", 0, answer, bytes);
+    bool is_written = write_region(file, answer, bytes);
     free(answer);
     if (!is_written)
         return EXIT_FAILURE;

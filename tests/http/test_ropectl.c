@@ -235,6 +235,8 @@ TEST(calls_use_regions)
     command_expect(
         "run rmsnorm x.safetensors --eps=0 --from.weight=w --into.y=y", 0,
         "receive ");
+    command_expect("regions get y y.pt", 1,
+                   "no format is called '.pt', expected .safetensors");
     command_expect("regions get y y.safetensors", 0, "");
     command_expect("cat y.safetensors", 0, " [5,5,5,5]");
     /* chained, and nothing is sent; the answer is read from a pipe */
@@ -244,6 +246,7 @@ TEST(calls_use_regions)
                    0, " [1,1,1,1]");
     command_expect("regions zeros raw --bytes=40", 0, "\nbytes   40\n");
     command_expect("regions get raw - | wc -c", 0, "40");
+    command_expect("regions get raw raw.bin", 0, "40");
     command_expect("run rmsnorm --from.x=raw", 3,
                    "region 'raw' is plain bytes");
     command_expect("run rmsnorm --from.x=none", 3, "no region named 'none'");
