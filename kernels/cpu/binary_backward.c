@@ -27,6 +27,7 @@ enum {
     TARGET_TASKS = 64, /* keeps the threads of a large machine about equal */
     MIN_SEGMENT_ELEMENTS = 32 << 10,
     SWEEP_BLOCK = 16 << 10, /* elements per call of a loop over memory */
+    FOLDED = 1024,          /* elements of narrow rows that are added as one */
     FOLDS_PER_TILE = 16
 };
 
@@ -378,8 +379,9 @@ static int add_loop(struct binary_work *work, struct tile_loop loop,
 /*
  * Columns first, then as many rows as there is room for. Room is CPU_BLOCK
  * where values are widened into buffers. The loops of a sweep have no buffers:
- * rows whose columns are summed are folded until they fill the sums, and many
- * such folds make a tile.
+ * rows whose columns are summed are folded until they fill the sums, or, where
+ * they are narrow, a part of the first-level cache; and many such folds make a
+ * tile.
  */
 static void size_tiles(struct binary_work *work)
 {
@@ -392,6 +394,8 @@ static void size_tiles(struct binary_work *work)
     work->tile_rows = cpu_smaller(rows, room / work->tile_columns);
     work->tile_rows = cpu_smaller(work->tile_rows, most_rows);
     work->folded_rows = work->tile_rows;
+    if (work->full && work->sums_rows && columns < FOLDED / 2)
+        work->folded_rows = cpu_smaller(work->tile_rows, FOLDED / columns);
     if (work->full && work->sums_rows)
         work->tile_rows = cpu_smaller(rows, work->folded_rows * FOLDS_PER_TILE);
 }

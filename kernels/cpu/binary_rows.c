@@ -468,6 +468,15 @@ INLINE double sum_row(const double *x, int64_t width)
     return sum;
 }
 
+static void add_doubles(double *restrict to, const double *restrict from,
+                        int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        to[i] += from[i];
+}
+
+/* The later half of rows is added to the earlier one, until there is one row:
+ * long loops, however short rows are. */
 static void fold(double *x, int64_t outer, int64_t n, int64_t inner)
 {
     enum { NARROW = 32 };
@@ -477,13 +486,14 @@ static void fold(double *x, int64_t outer, int64_t n, int64_t inner)
     for (; inner == 1 && i < outer; i++)
         x[i] = sum_row(x + i * n, n);
     for (; i < outer; i++) {
-        double *to = x + i * inner;
-        const double *from = x + i * n * inner;
+        double *rows = x + i * n * inner;
+        for (int64_t left = n; left > 1;) {
+            const int64_t more = left / 2;
+            left -= more;
+            add_doubles(rows, rows + left * inner, more * inner);
+        }
         if (i > 0)
-            memcpy(to, from, (size_t)inner * sizeof *x);
-        for (int64_t row = 1; row < n; row++)
-            for (int64_t j = 0; j < inner; j++)
-                to[j] += from[row * inner + j];
+            memmove(x + i * inner, rows, (size_t)inner * sizeof *x);
     }
 }
 
