@@ -24,24 +24,24 @@ INLINE vint larger(bool all, vfloat x, vint most)
                : (vint)at_least((vfloat)most, (vfloat)bits);
 }
 
+/* Four at a time, as each waits for the one before. */
 INLINE vint larger_of(bool all, const float *x, int64_t n, vint most)
 {
-    vint even = most, odd = most;
+    enum { FOUR = 4 };
+    vint found[FOUR] = {most, most, most, most};
     int64_t i = 0;
-    for (; i + BLOCK <= n; i += BLOCK) {
-        even = larger(all, load_lanes(x + i), even);
-        odd = larger(all, load_lanes(x + i + LANES), odd);
-    }
-    if (i + LANES <= n) {
-        even = larger(all, load_lanes(x + i), even);
-        i += LANES;
-    }
+    for (; i + FOUR * LANES <= n; i += FOUR * LANES)
+        for (int j = 0; j < FOUR; j++)
+            found[j] = larger(all, load_lanes(x + i + j * LANES), found[j]);
+    for (int j = 0; i + LANES <= n; i += LANES, j = !j)
+        found[j] = larger(all, load_lanes(x + i), found[j]);
     if (i < n) {
         const block z = load32_part(x + i, n - i);
-        even = larger(all, z.lo, even);
-        odd = larger(all, z.hi, odd);
+        found[0] = larger(all, z.lo, found[0]);
     }
-    return larger(all, (vfloat)even, odd);
+    for (int j = 1; j < FOUR; j++)
+        found[0] = larger(all, (vfloat)found[j], found[0]);
+    return found[0];
 }
 
 static int32_t largest_lane_of(vint x)
@@ -267,6 +267,15 @@ static void encode(const struct cpu_codes *how, void *to, const float *x,
                    int64_t n, int64_t tile, const float *divisor)
 {
     struct making of;
+#if defined(HAS_BYTE_TABLES)
+    /* narrower tiles find their inverses in one loop */
+    if (how->element == CODE_I8 && (tile >= n || tile % TABLE_STEP == 0)) {
+        struct cpu_codes own = *how;
+        own.ahead = 0;
+        ISA(cpu_encode_type)(&own, ROPED_F32, to, x, n, tile, divisor, NULL);
+        return;
+    }
+#endif
     of.how = how;
     of.x = x;
     of.to = to;
