@@ -236,19 +236,28 @@ static void quantize_strips_by_steps(const struct quantize_loop *loop,
     }
 }
 
-/* Columns of rows that lie one behind the other. */
+/* Columns of rows that lie one behind the other; as words, where to has those.
+ */
+static void load_from_rows(const struct quantize_loop *loop, int64_t row,
+                           int64_t first, int64_t n, float *x, uint16_t *word)
+{
+    const struct code_source *source = loop->source;
+    const int64_t width = loop->plan->tiles.width;
+    for (int64_t done = 0, here; done < n; done += here, first += here) {
+        const int64_t at = first % width;
+        here = cpu_smaller(width - at, n - done);
+        if (word)
+            source->load_words(source->of, row + first / width, at, here,
+                               word + done);
+        else
+            source->load(source->of, row + first / width, at, here, x + done);
+    }
+}
+
 static void load_groups(const struct quantize_loop *loop, int64_t row,
                         int64_t first, int64_t n, float *x)
 {
-    const int64_t width = loop->plan->tiles.width;
-    while (n > 0) {
-        const int64_t at = first % width;
-        const int64_t here = cpu_smaller(width - at, n);
-        loop->source->load(loop->source->of, row + first / width, at, here, x);
-        x += here;
-        first += here;
-        n -= here;
-    }
+    load_from_rows(loop, row, first, n, x, NULL);
 }
 
 /* The same as words: where they are, or in the place of floats. */
@@ -261,13 +270,15 @@ static const uint16_t *words_of(const struct quantize_loop *loop, int64_t row,
     _Alignas(64) float value[CPU_BLOCK + CPU_LANES];
     if (is_bf16(loop->source))
         return element_of(loop, row, first);
-    if (x) {
+    if (loop->source->load_words) {
+        load_from_rows(loop, row, first, n, NULL, word);
+    } else if (x) {
         rows->odd_words(x->dtype, loop->codes.is_streamed, word,
                         element_of(loop, row, first), n);
-        return word;
+    } else {
+        load_groups(loop, row, first, n, value);
+        rows->odd_words(ROPED_F32, false, word, value, n);
     }
-    load_groups(loop, row, first, n, value);
-    rows->odd_words(ROPED_F32, false, word, value, n);
     return word;
 }
 
@@ -287,10 +298,13 @@ static bool has_least_scales(const int32_t *most, const uint8_t *scale,
                              int64_t n)
 {
     enum { LEAST = 16 }; /* 2^-111 */
-    int found = 0;
+    uint8_t found = 0;
     for (int64_t i = 0; i < n; i++)
-        found |= (scale[i] < LEAST) & (most[i] > 0);
-    return found;
+        found |= scale[i] < LEAST;
+    for (int64_t i = 0; found && i < n; i++)
+        if (scale[i] < LEAST && most[i] > 0)
+            return true;
+    return false;
 }
 
 /* Where codes of n columns of a row from column first on go. */

@@ -188,6 +188,11 @@ struct cpu_rows {
     void (*normal)(const struct cpu_normal *how, float *to, const void *x,
                    const float *weight, int64_t n);
 
+    /* The same as odd_words of quantize_rows.h makes of it, and NULL where that
+     * is. n: whole groups of 32. */
+    void (*normal_words)(const struct cpu_normal *how, uint16_t *to,
+                         const void *x, const float *weight, int64_t n);
+
     /* x[i] *= scale */
     void (*scale)(float *x, float scale, int64_t n);
 

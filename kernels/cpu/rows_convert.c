@@ -4,6 +4,10 @@
  */
 #include "cpu/rows_isa.h"
 
+#if defined(HAS_BYTE_TABLES)
+#include "cpu/largest_words.h"
+#endif
+
 /* Bits, where the types are the same. */
 INLINE void copy_row(enum roped_dtype dtype, void *to, const void *from,
                      int64_t n, bool is_streamed)
@@ -116,9 +120,22 @@ void ISA(cpu_round)(enum roped_dtype dtype, float *x, int64_t n)
         round_row(ROPED_BF16, x, n);
 }
 
-INLINE void normal_row(enum roped_dtype from, enum roped_dtype type,
-                       const struct cpu_normal *how, float *to, const void *x,
-                       const float *weight, int64_t n)
+/* Floats, or words that have their place: odd_word. */
+INLINE void store_normal(bool is_words, void *to, int64_t i, block z, int64_t n)
+{
+#if defined(HAS_BYTE_TABLES)
+    if (is_words) {
+        store16((uint16_t *)to + i, odd_word(z));
+        return;
+    }
+#endif
+    (void)is_words;
+    store(ROPED_F32, HALVES, (float *)to + i, z, 1, n, false);
+}
+
+INLINE void normal_row(bool is_words, enum roped_dtype from,
+                       enum roped_dtype type, const struct cpu_normal *how,
+                       void *to, const void *x, const float *weight, int64_t n)
 {
     const vfloat s = splat(how->s);
     const bool rounds_product = type != ROPED_F32 && how->rounds_product;
@@ -133,26 +150,40 @@ INLINE void normal_row(enum roped_dtype from, enum roped_dtype type,
         z = product(z, load(ROPED_F32, HALVES, weight + i, part));
         if (rounds_result)
             z = round_to(type, z);
-        store(ROPED_F32, HALVES, to + i, z, 1, part, false);
+        store_normal(is_words, to, i, z, part);
     }
+}
+
+INLINE void normal(bool is_words, const struct cpu_normal *how, void *to,
+                   const void *x, const float *weight, int64_t n)
+{
+    const enum roped_dtype type = how->type;
+    if (how->from == ROPED_F16 && type == ROPED_F16)
+        normal_row(is_words, ROPED_F16, ROPED_F16, how, to, x, weight, n);
+    else if (how->from == ROPED_F16)
+        normal_row(is_words, ROPED_F16, ROPED_F32, how, to, x, weight, n);
+    else if (how->from == ROPED_BF16 && type == ROPED_BF16)
+        normal_row(is_words, ROPED_BF16, ROPED_BF16, how, to, x, weight, n);
+    else if (how->from == ROPED_BF16)
+        normal_row(is_words, ROPED_BF16, ROPED_F32, how, to, x, weight, n);
+    else if (type == ROPED_F16)
+        normal_row(is_words, ROPED_F32, ROPED_F16, how, to, x, weight, n);
+    else if (type == ROPED_BF16)
+        normal_row(is_words, ROPED_F32, ROPED_BF16, how, to, x, weight, n);
+    else
+        normal_row(is_words, ROPED_F32, ROPED_F32, how, to, x, weight, n);
 }
 
 void ISA(cpu_normal)(const struct cpu_normal *how, float *to, const void *x,
                      const float *weight, int64_t n)
 {
-    const enum roped_dtype type = how->type;
-    if (how->from == ROPED_F16 && type == ROPED_F16)
-        normal_row(ROPED_F16, ROPED_F16, how, to, x, weight, n);
-    else if (how->from == ROPED_F16)
-        normal_row(ROPED_F16, ROPED_F32, how, to, x, weight, n);
-    else if (how->from == ROPED_BF16 && type == ROPED_BF16)
-        normal_row(ROPED_BF16, ROPED_BF16, how, to, x, weight, n);
-    else if (how->from == ROPED_BF16)
-        normal_row(ROPED_BF16, ROPED_F32, how, to, x, weight, n);
-    else if (type == ROPED_F16)
-        normal_row(ROPED_F32, ROPED_F16, how, to, x, weight, n);
-    else if (type == ROPED_BF16)
-        normal_row(ROPED_F32, ROPED_BF16, how, to, x, weight, n);
-    else
-        normal_row(ROPED_F32, ROPED_F32, how, to, x, weight, n);
+    normal(false, how, to, x, weight, n);
 }
+
+#if defined(HAS_BYTE_TABLES)
+void ISA(cpu_normal_words)(const struct cpu_normal *how, uint16_t *to,
+                           const void *x, const float *weight, int64_t n)
+{
+    normal(true, how, to, x, weight, n);
+}
+#endif

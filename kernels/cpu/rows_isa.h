@@ -33,6 +33,8 @@ void ISA(cpu_inverse_deviation)(enum roped_dtype dtype, int64_t width,
 void ISA(cpu_round)(enum roped_dtype dtype, float *x, int64_t n);
 void ISA(cpu_normal)(const struct cpu_normal *how, float *to, const void *x,
                      const float *weight, int64_t n);
+void ISA(cpu_normal_words)(const struct cpu_normal *how, uint16_t *to,
+                           const void *x, const float *weight, int64_t n);
 void ISA(cpu_add)(enum roped_dtype dtype, int64_t width,
                   const struct cpu_norm_rows *rows, bool is_streamed);
 void ISA(cpu_sum)(const struct cpu_sum *how, const struct cpu_terms *row,
