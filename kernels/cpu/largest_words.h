@@ -47,6 +47,17 @@ INLINE raw16 odd_word(block x)
     return upper_words(lo, hi) | _mm512_min_epu16(lost, _mm512_set1_epi16(1));
 }
 
+/* The same of pairs: a shift and a choice instead of each permutation. */
+INLINE raw16 odd_word_of_pairs(block x)
+{
+    const __m512i lower = _mm512_set1_epi32(0xFFFF);
+    const __m512i even = _mm512_castps_si512((__m512)x.lo);
+    const __m512i odd = _mm512_castps_si512((__m512)x.hi);
+    const __m512i word = selected(lower, _mm512_srli_epi32(even, 16), odd);
+    const __m512i lost = selected(lower, even, _mm512_slli_epi32(odd, 16));
+    return word | _mm512_min_epu16(lost, _mm512_set1_epi16(1));
+}
+
 /* ---------------------------------------------------------- largest values */
 
 /* Of each lane of eight vectors, 8 words: those of the first at 0. */

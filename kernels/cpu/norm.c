@@ -68,6 +68,14 @@ static bool has_codes(const struct cpu_norm_call *call)
     return call->quantize && !call->quantize->is_fp8 && !is_stored(call);
 }
 
+/* Of codes that may be made of words, in groups that divide rows: the weights
+ * have the order of rows then. */
+static bool has_words(const struct cpu_norm_call *call)
+{
+    return has_codes(call) &&
+           call->quantize->quantize.rule.scale == CODE_SCALE_E8M0;
+}
+
 /* The scales of whole rows, given or dynamic. */
 static void scale_rows(const struct norm_loop *loop,
                        const struct cpu_norm_rows *rows, float *scales,
@@ -426,8 +434,10 @@ static enum roped_status take_scratch(struct norm_loop *loop, bool keeps,
     loop->gain = scratch;
     loop->kept = keeps ? loop->gain + gains : NULL;
     loop->stored = stores ? cpu_at(loop->gain + gains, (int64_t)kept, 1) : NULL;
-    if (has_codes(loop->call) || is_scaled(loop->call, norm->from))
-        loop->rows->fill_weight(has_codes(loop->call) ? ROPED_F32 : norm->from,
+    const bool is_ordered =
+        has_words(loop->call) || is_scaled(loop->call, norm->from);
+    if (has_codes(loop->call) || is_ordered)
+        loop->rows->fill_weight(is_ordered ? norm->from : ROPED_F32,
                                 norm->weight_dtype, loop->gain, norm->weight,
                                 norm->bias, norm->width);
     else
