@@ -86,18 +86,24 @@ INLINE __m512i larger_of_lanes(__m512i x, __m512i y)
 /* So many groups of a block and more at once, or twice as many of a half. */
 enum { LARGEST_STEP = 16 };
 
-/* Bits of float32, of n groups. */
-INLINE void store_largest(__m512i word, __m512i beyond, int64_t n,
-                          int32_t *most)
+/* Bits of float32, of sixteen words. */
+INLINE __m512i float_bits(enum roped_dtype dtype, __m256i word)
+{
+    return dtype == ROPED_F16
+               ? _mm512_castps_si512(_mm512_cvtph_ps(word))
+               : _mm512_slli_epi32(_mm512_cvtepu16_epi32(word), 16);
+}
+
+/* The same, of n groups. */
+INLINE void store_largest(enum roped_dtype dtype, __m512i word, __m512i beyond,
+                          int64_t n, int32_t *most)
 {
     const __m512i x = _mm512_sub_epi16(_mm512_max_epi16(word, beyond), beyond);
     for (int64_t i = 0; i < 2 && n > i * LANES; i++)
         _mm512_mask_storeu_epi32(
             most + i * LANES, first_floats(n - i * LANES),
-            _mm512_slli_epi32(
-                _mm512_cvtepu16_epi32(i == 0 ? _mm512_castsi512_si256(x)
-                                             : _mm512_extracti64x4_epi64(x, 1)),
-                16));
+            float_bits(dtype, i == 0 ? _mm512_castsi512_si256(x)
+                                     : _mm512_extracti64x4_epi64(x, 1)));
 }
 
 /* A vector of them; those that are there may be larger. It is stored as a
@@ -155,17 +161,14 @@ INLINE void largest_of_step(enum roped_dtype dtype, int64_t group,
     const __m512i pairs = larger_of_lanes(found[0], found[1]);
     const __m512i all = larger_of_lanes(pairs, pairs);
     if (group == NV_GROUP) {
-        store_largest(_mm512_permutexvar_epi16(even_lanes, pairs), beyond,
-                      n / NV_GROUP, most);
+        store_largest(dtype, _mm512_permutexvar_epi16(even_lanes, pairs),
+                      beyond, n / NV_GROUP, most);
     } else if (group == MX_GROUP) {
-        store_largest(all, beyond, n / MX_GROUP, most);
+        store_largest(dtype, all, beyond, n / MX_GROUP, most);
     } else {
         const __m256i half = _mm512_castsi512_si256(
             _mm512_sub_epi16(_mm512_max_epi16(all, beyond), beyond));
-        store_sixteen(dtype == ROPED_F16
-                          ? _mm512_castps_si512(_mm512_cvtph_ps(half))
-                          : _mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16),
-                      are_there, most);
+        store_sixteen(float_bits(dtype, half), are_there, most);
     }
 }
 

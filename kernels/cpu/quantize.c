@@ -140,9 +140,14 @@ static void quantize_whole(const struct quantize_loop *loop, int64_t strip,
         write_codes(loop, &begin, &divisor);
 }
 
-static bool is_bf16(const struct code_source *source)
+/* Does a source have the words that codes are made of? NVFP4 is made of those
+ * of float16, too. */
+static bool has_words(const struct quantize_loop *loop)
 {
-    return source->x && source->x->dtype == ROPED_BF16;
+    const struct roped_tensor *x = loop->source->x;
+    return x && (x->dtype == ROPED_BF16 ||
+                 (x->dtype == ROPED_F16 &&
+                  loop->plan->rule.scale == CODE_SCALE_E4M3));
 }
 
 /* Of a source that is a tensor. */
@@ -268,7 +273,7 @@ static const uint16_t *words_of(const struct quantize_loop *loop, int64_t row,
     const struct roped_tensor *x = loop->source->x;
     /* a load may write more */
     _Alignas(64) float value[CPU_BLOCK + CPU_LANES];
-    if (is_bf16(loop->source))
+    if (has_words(loop))
         return element_of(loop, row, first);
     if (loop->source->load_words) {
         load_from_rows(loop, row, first, n, NULL, word);
@@ -371,7 +376,10 @@ static void quantize_groups(const struct quantize_loop *loop, int64_t row,
     uint8_t scale[CPU_MOST_TILES];
     _Alignas(64) uint16_t word[CPU_BLOCK];
     const uint16_t *x = words_of(loop, row, first, n, word);
-    rows->largest_groups(x, n, tiles->tile_width, code_counts_nan(rule), most);
+    const enum roped_dtype dtype =
+        x == word ? ROPED_BF16 : loop->source->x->dtype;
+    rows->largest_groups(dtype, x, n, tiles->tile_width, code_counts_nan(rule),
+                         most);
     code_scales_store(loop->rows, rule, most, n / tiles->tile_width, &to,
                       rule->scale == CODE_SCALE_E8M0 ? divisor : NULL, scale);
     if (x == word && has_least_scales(most, scale, n / tiles->tile_width))
@@ -379,7 +387,7 @@ static void quantize_groups(const struct quantize_loop *loop, int64_t row,
     else if (rule->scale == CODE_SCALE_E8M0)
         rows->encode_powers(&loop->codes, y, x, n, divisor);
     else
-        rows->encode_nvfp4(&loop->codes, y, x, n, scale, table);
+        rows->encode_nvfp4(&loop->codes, dtype, y, x, n, scale, table);
 }
 
 /* Rows that lie one behind the other are one. */
@@ -390,7 +398,7 @@ static void quantize_rows_of_groups(const struct quantize_loop *loop,
     const int64_t n_rows = are_packed(loop) ? end - begin : 1;
     const int64_t n = loop->plan->tiles.width * n_rows;
     const bool by_floats =
-        loop->plan->rule.scale == CODE_SCALE_E4M3 && !is_bf16(loop->source);
+        loop->plan->rule.scale == CODE_SCALE_E4M3 && !has_words(loop);
     for (int64_t row = begin; row < end; row += n_rows)
         for (int64_t i = 0; i < n; i += CPU_BLOCK)
             if (by_floats)
@@ -516,7 +524,7 @@ static bool has_groups(const struct quantize_loop *loop)
            (scale == CODE_SCALE_E8M0 ||
             (scale == CODE_SCALE_E4M3 &&
              tiles->n_rows * tiles->width >=
-                 (is_bf16(loop->source) ? FEWEST : FEWEST_FLOATS)));
+                 (has_words(loop) ? FEWEST : FEWEST_FLOATS)));
 }
 
 /* The codes of a part are made of what its largest values have brought into the

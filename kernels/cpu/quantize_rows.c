@@ -361,10 +361,12 @@ static void odd_words(enum roped_dtype dtype, bool asks_ahead, uint16_t *to,
         odd_words_of(ROPED_F32, false, to, x, n);
 }
 
-static void largest_groups(const void *x, int64_t n, int64_t group,
-                           bool counts_nan, int32_t *most)
+static void largest_groups(enum roped_dtype dtype, const void *x, int64_t n,
+                           int64_t group, bool counts_nan, int32_t *most)
 {
-    if (group == NV_GROUP)
+    if (group == NV_GROUP && dtype == ROPED_F16)
+        largest_of_groups(ROPED_F16, NV_GROUP, false, false, x, n, most);
+    else if (group == NV_GROUP)
         largest_of_groups(ROPED_BF16, NV_GROUP, false, false, x, n, most);
     else if (counts_nan)
         largest_of_groups(ROPED_BF16, MX_GROUP, true, false, x, n, most);
@@ -386,15 +388,26 @@ static void encode_powers(const struct cpu_codes *how, void *to, const void *x,
         encode_mxfp8(false, to, x, n, how->ahead, divisor);
 }
 
-static void encode_nibbles(const struct cpu_codes *how, void *to, const void *x,
-                           int64_t n, const uint8_t *scale,
-                           struct cpu_nibble_words *table)
+INLINE void encode_nibbles_of(enum roped_dtype dtype,
+                              const struct cpu_codes *how, void *to,
+                              const void *x, int64_t n, const uint8_t *scale,
+                              struct cpu_nibble_words *table)
 {
-    know_scales(how->factor, n / NV_GROUP, scale, table);
+    know_scales(dtype, how->factor, n / NV_GROUP, scale, table);
     if (how->is_streamed && is_aligned(ROPED_U8, to, 0))
-        encode_nvfp4(true, to, x, n, how->ahead, scale, table);
+        encode_nvfp4(dtype, true, to, x, n, how->ahead, scale, table);
     else
-        encode_nvfp4(false, to, x, n, how->ahead, scale, table);
+        encode_nvfp4(dtype, false, to, x, n, how->ahead, scale, table);
+}
+
+static void encode_nibbles(const struct cpu_codes *how, enum roped_dtype dtype,
+                           void *to, const void *x, int64_t n,
+                           const uint8_t *scale, struct cpu_nibble_words *table)
+{
+    if (dtype == ROPED_F16)
+        encode_nibbles_of(ROPED_F16, how, to, x, n, scale, table);
+    else
+        encode_nibbles_of(ROPED_BF16, how, to, x, n, scale, table);
 }
 
 static bool encode_float_nibbles(const struct cpu_codes *how, void *to,
