@@ -197,17 +197,9 @@ INLINE vfloat largest_of_floats(const float *x, int64_t group, int64_t n)
     return most;
 }
 
-/* Of n floats, at most sixteen groups of whole vectors, which share their last
- * steps: the bits of numbers. */
-INLINE void largest_of_sixteen(const float *x, int64_t group, int64_t n,
-                               bool are_there, int32_t *most)
+/* The last steps of sixteen vectors, of which eight are left. */
+INLINE void store_last_steps(vfloat *a, bool are_there, int32_t *most)
 {
-    vfloat a[NV_GROUP];
-    for (int64_t i = 0; i < NV_GROUP; i++)
-        a[i] = largest_of_floats(x + i * group, group, n - i * group);
-    for (int i = 0; i < 8; i++)
-        a[i] = _mm512_max_ps(_mm512_unpacklo_ps(a[2 * i], a[2 * i + 1]),
-                             _mm512_unpackhi_ps(a[2 * i], a[2 * i + 1]));
     for (int i = 0; i < 4; i++) {
         const __m512d y = _mm512_castps_pd(a[2 * i]);
         const __m512d z = _mm512_castps_pd(a[2 * i + 1]);
@@ -220,6 +212,34 @@ INLINE void largest_of_sixteen(const float *x, int64_t group, int64_t n,
                 _mm512_shuffle_f32x4(a[2 * i], a[2 * i + 1], 0x88),
                 _mm512_shuffle_f32x4(a[2 * i], a[2 * i + 1], 0xDD));
     store_sixteen(_mm512_castps_si512(a[0]), are_there, most);
+}
+
+/* Of n floats, at most sixteen groups of whole vectors, which share their last
+ * steps: the bits of numbers. */
+INLINE void largest_of_sixteen(const float *x, int64_t group, int64_t n,
+                               bool are_there, int32_t *most)
+{
+    vfloat a[NV_GROUP];
+    for (int64_t i = 0; i < NV_GROUP; i++)
+        a[i] = largest_of_floats(x + i * group, group, n - i * group);
+    for (int i = 0; i < 8; i++)
+        a[i] = _mm512_max_ps(_mm512_unpacklo_ps(a[2 * i], a[2 * i + 1]),
+                             _mm512_unpackhi_ps(a[2 * i], a[2 * i + 1]));
+    store_last_steps(a, are_there, most);
+}
+
+/* The same of sixteen groups of 16, none of which has a signalling NaN: of two
+ * others one instruction has the larger magnitude. */
+INLINE void largest_of_results(const float *x, int32_t *most)
+{
+    vfloat a[NV_GROUP / 2];
+    for (int i = 0; i < 8; i++) {
+        const vfloat y = _mm512_loadu_ps(x + 2 * i * NV_GROUP);
+        const vfloat z = _mm512_loadu_ps(x + (2 * i + 1) * NV_GROUP);
+        a[i] = at_least(splat(0), larger_magnitude(_mm512_unpacklo_ps(y, z),
+                                                   _mm512_unpackhi_ps(y, z)));
+    }
+    store_last_steps(a, false, most);
 }
 
 #endif

@@ -348,11 +348,13 @@ static void quantize_floats(const struct quantize_loop *loop, int64_t row,
     uint8_t scale[CPU_MOST_TILES];
     _Alignas(64) float value[CPU_BLOCK + CPU_LANES];
     const float *x = are_there ? element_of(loop, row, first) : value;
-    if (!are_there) {
+    if (are_there) {
+        rows->largest(x, n, to.tiles->tile_width, false, most);
+    } else {
         codes.ahead = 0;
         load_groups(loop, row, first, n, value);
+        rows->largest_results(x, n, most);
     }
-    rows->largest(x, n, to.tiles->tile_width, false, most);
     code_scales_store(loop->rows, &loop->plan->rule, most, n_tiles, &to, NULL,
                       scale);
     if (rows->encode_nvfp4_floats(&codes, y, x, n, scale, table))

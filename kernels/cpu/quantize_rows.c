@@ -268,7 +268,6 @@ static void encode(const struct cpu_codes *how, void *to, const float *x,
 {
     struct making of;
 #if defined(HAS_BYTE_TABLES)
-    /* narrower tiles find their inverses in one loop */
     if (how->element == CODE_I8 && (tile >= n || tile % TABLE_STEP == 0)) {
         struct cpu_codes own = *how;
         own.ahead = 0;
@@ -684,6 +683,7 @@ const struct cpu_quantize_rows ISA(cpu_quantize_rows) = {
     .encode = encode,
 #if defined(HAS_BYTE_TABLES)
     .largest_of = ISA(cpu_largest_of),
+    .largest_results = ISA(cpu_largest_results),
     .encode_type = ISA(cpu_encode_type),
     .odd_words = odd_words,
     .largest_groups = largest_groups,

@@ -77,6 +77,9 @@ struct cpu_quantize_rows {
      * look up bytes, as the next one. */
     void (*largest_of)(enum roped_dtype dtype, const void *x, int64_t stride,
                        int64_t n_rows, int64_t n, int64_t tile, int32_t *most);
+    /* The same of groups of 16 results of arithmetic, whose NaNs are quiet;
+     * most has room for whole sixteens. */
+    void (*largest_results)(const float *x, int64_t n, int32_t *most);
     /* As encode, int8 and FP8 of any number of values of these types, FP8 by
      * steps for each tile that are found where they are of another divisor.
      * That is at least 2^-60 and finite. */

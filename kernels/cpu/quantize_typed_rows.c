@@ -76,6 +76,15 @@ INLINE void largest_of_row(enum roped_dtype dtype, const void *x, int64_t n,
     }
 }
 
+void ISA(cpu_largest_results)(const float *x, int64_t n, int32_t *most)
+{
+    enum { STEP = NV_GROUP * LANES };
+    for (; n >= STEP; n -= STEP, x += STEP, most += LANES)
+        largest_of_results(x, most);
+    if (n > 0)
+        largest_of_sixteen(x, NV_GROUP, n, false, most);
+}
+
 void ISA(cpu_largest_of)(enum roped_dtype dtype, const void *x, int64_t stride,
                          int64_t n_rows, int64_t n, int64_t tile, int32_t *most)
 {

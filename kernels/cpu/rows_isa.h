@@ -61,6 +61,7 @@ void ISA(cpu_normalize_groups)(const struct cpu_norm *norm,
 /* quantize_typed_rows.c, where there are tables of bytes. */
 struct cpu_codes;
 struct cpu_fp8_steps;
+void ISA(cpu_largest_results)(const float *x, int64_t n, int32_t *most);
 void ISA(cpu_largest_of)(enum roped_dtype dtype, const void *x, int64_t stride,
                          int64_t n_rows, int64_t n, int64_t tile,
                          int32_t *most);
