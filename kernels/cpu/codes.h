@@ -55,6 +55,9 @@ struct code_source {
     const void *of;
     const struct roped_tensor *x; /* (optional) whose rows they are */
     int64_t first;                /* row that x begins with */
+    /* (optional) the same as odd_words makes of them; n: whole groups of 32 */
+    void (*load_words)(const void *of, int64_t row, int64_t first, int64_t n,
+                       uint16_t *to);
 };
 
 /* Computes a call whose outputs are those of quantize. */

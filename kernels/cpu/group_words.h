@@ -1,6 +1,7 @@
 /*
- * group_words.h - codes of groups of 16 and 32 bfloat16, and values of their
- * e2m1 codes, from words and tables: with AVX-512. See fp8_table.h.
+ * group_words.h - codes of groups of 16 and 32 bfloat16, of 16 float16, and
+ * values of their e2m1 codes, from words and tables: with AVX-512. See
+ * fp8_table.h.
  *
  * MXFP8 and MXFP4: a scale is a power of two. So the word of a quotient is that
  * of the value less the exponent of the scale, and what follows is the same for
@@ -293,54 +294,69 @@ static int64_t first_unknown(const bool is_known[256], const uint8_t *scale,
 
 /* ------------------------------------------------------------------- NVFP4 */
 
+/* Floats cut off to words, in lanes of 32 bits; and back. */
+INLINE __m256i words_below(enum roped_dtype dtype, __m256 x)
+{
+    return dtype == ROPED_F16
+               ? _mm256_cvtepu16_epi32(_mm256_cvtps_ph(x, _MM_FROUND_TO_ZERO))
+               : _mm256_srli_epi32(_mm256_castps_si256(x), 16);
+}
+
+INLINE __m256 floats_of_words(enum roped_dtype dtype, __m256i word)
+{
+    return dtype == ROPED_F16
+               ? _mm256_cvtph_ps(_mm256_cvtepi32_epi16(word))
+               : _mm256_castsi256_ps(_mm256_slli_epi32(word, 16));
+}
+
 /*
  * The least words whose codes are 1 to 7 where values are multiplied by factor
  * and divided by d, each rounded to float32. A number that is half-way between
  * two codes has the even one. It is near the word that a division says: of
  * three words those below are counted.
  */
-INLINE void fill_nibble_words(float factor, float d, uint16_t *least)
+INLINE void fill_nibble_words(enum roped_dtype dtype, float factor, float d,
+                              uint16_t *least)
 {
-    enum { GOES_UP = 0x2A, BEYOND = BF16_INFINITY + 1, WORDS = 3 };
+    enum { GOES_UP = 0x2A, WORDS = 3 };
     const __m256 half_way =
         _mm256_setr_ps(0.25f, 0.75f, 1.25f, 1.75f, 2.5f, 3.5f, 5, INFINITY);
     const __m256i one = _mm256_set1_epi32(1);
-    const __m256i near =
-        _mm256_srli_epi32(_mm256_castps_si256(half_way * _mm256_set1_ps(d) /
-                                              _mm256_set1_ps(factor)),
-                          16);
+    const __m256i near = words_below(dtype, half_way * _mm256_set1_ps(d) /
+                                                _mm256_set1_ps(factor));
     __m256i word = _mm256_sub_epi32(_mm256_max_epi32(near, one), one);
-    __m256i x = _mm256_slli_epi32(word, 16);
+    __m256i next = word;
     for (int i = 0; i < WORDS; i++) {
-        const __m256 q =
-            _mm256_castsi256_ps(x) * _mm256_set1_ps(factor) / _mm256_set1_ps(d);
+        const __m256 q = floats_of_words(dtype, next) * _mm256_set1_ps(factor) /
+                         _mm256_set1_ps(d);
         const __mmask8 is_below =
             (__mmask8)((_mm256_cmp_ps_mask(q, half_way, _CMP_LT_OQ) & GOES_UP) |
                        (_mm256_cmp_ps_mask(q, half_way, _CMP_LE_OQ) &
                         ~GOES_UP));
         word = _mm256_mask_add_epi32(word, is_below, word, one);
-        x = _mm256_add_epi32(x, _mm256_set1_epi32(1 << 16));
+        next = _mm256_add_epi32(next, one);
     }
-    word = _mm256_min_epi32(word, _mm256_set1_epi32(BEYOND));
+    word = _mm256_min_epi32(word, _mm256_set1_epi32(infinity_of(dtype) + 1));
     _mm_storeu_si128((void *)least, _mm256_cvtepi32_epi16(word));
 }
 
-INLINE void know_scales(float factor, int64_t n, const uint8_t *scale,
-                        struct cpu_nibble_words *table)
+INLINE void know_scales(enum roped_dtype dtype, float factor, int64_t n,
+                        const uint8_t *scale, struct cpu_nibble_words *table)
 {
     for (int64_t i = 0;
          (i += first_unknown(table->is_known, scale + i, n - i)) < n;) {
         const uint8_t code = scale[i];
         const float d = roped_e4m3_to_float(code);
-        fill_nibble_words(factor, d == 0 ? INFINITY : d, table->least[code]);
+        fill_nibble_words(dtype, factor, d == 0 ? INFINITY : d,
+                          table->least[code]);
         table->is_known[code] = true;
     }
 }
 
 /* Twice the codes of two groups, and their signs above: a byte of each word.
  * Of seven words the one in the middle is compared first. */
-INLINE __m512i e2m1_words(raw16 x, const uint16_t *first,
-                          const uint16_t *second)
+INLINE __m512i e2m1_words(enum roped_dtype dtype, raw16 x,
+                          const uint16_t *first, const uint16_t *second)
 {
     const __m512i words = _mm512_mask_broadcast_i32x4(
         _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)first)), 0xFF00,
@@ -358,7 +374,7 @@ INLINE __m512i e2m1_words(raw16 x, const uint16_t *first,
         _mm512_cmpge_epi16_mask(magnitude, _mm512_shuffle_epi8(words, at));
     /* NaN has no sign: it is above -Inf where words are signed */
     const __mmask32 is_negative = _mm512_cmple_epi16_mask(
-        x, _mm512_set1_epi16((short)(BF16_INFINITY | 0x8000)));
+        x, _mm512_set1_epi16((short)(infinity_of(dtype) | 0x8000)));
     at = _mm512_mask_add_epi16(at, is_last, at, _mm512_set1_epi16(2));
     return _mm512_mask_add_epi16(at, is_negative, at, _mm512_set1_epi16(16));
 }
@@ -374,13 +390,14 @@ INLINE __m512i nibble_pairs(__m512i lo, __m512i hi)
 /* Of n values, at most a step, and the words of eight groups. */
 enum { NV_STEP = 4 * BLOCK, NV_GROUPS = NV_STEP / NV_GROUP };
 
-INLINE void encode_nv_step(bool is_streamed, void *to, const uint16_t *x,
-                           int64_t n, const uint8_t *scale,
+INLINE void encode_nv_step(enum roped_dtype dtype, bool is_streamed, void *to,
+                           const uint16_t *x, int64_t n, const uint8_t *scale,
                            const struct cpu_nibble_words *table)
 {
     __m512i word[NV_GROUPS / 2];
     for (int i = 0; i < NV_GROUPS / 2; i++)
         word[i] = e2m1_words(
+            dtype,
             n == NV_STEP ? load16(x + i * BLOCK) : words_of(x, i * BLOCK, n),
             table->least[scale[2 * i]], table->least[scale[2 * i + 1]]);
     store_bytes(to,
@@ -389,20 +406,21 @@ INLINE void encode_nv_step(bool is_streamed, void *to, const uint16_t *x,
                 n / 2, is_streamed);
 }
 
-INLINE void encode_nvfp4(bool is_streamed, uint8_t *to, const uint16_t *x,
-                         int64_t n, int64_t ahead, const uint8_t *scale,
+INLINE void encode_nvfp4(enum roped_dtype dtype, bool is_streamed, uint8_t *to,
+                         const uint16_t *x, int64_t n, int64_t ahead,
+                         const uint8_t *scale,
                          const struct cpu_nibble_words *table)
 {
     int64_t i = 0;
     for (; i + NV_STEP <= n; i += NV_STEP) {
         ask_ahead(x + i, ahead, NV_STEP * (int64_t)sizeof *x);
-        encode_nv_step(is_streamed, to + i / 2, x + i, NV_STEP,
+        encode_nv_step(dtype, is_streamed, to + i / 2, x + i, NV_STEP,
                        scale + i / NV_GROUP, table);
     }
     if (i < n) {
         uint8_t last[NV_GROUPS] = {0};
         memcpy(last, scale + i / NV_GROUP, (size_t)((n - i) / NV_GROUP));
-        encode_nv_step(false, to + i / 2, x + i, n - i, last, table);
+        encode_nv_step(dtype, false, to + i / 2, x + i, n - i, last, table);
     }
 }
 

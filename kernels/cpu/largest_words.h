@@ -47,6 +47,17 @@ INLINE raw16 odd_word(block x)
     return upper_words(lo, hi) | _mm512_min_epu16(lost, _mm512_set1_epi16(1));
 }
 
+/* The same of pairs: a shift and a choice instead of each permutation. */
+INLINE raw16 odd_word_of_pairs(block x)
+{
+    const __m512i lower = _mm512_set1_epi32(0xFFFF);
+    const __m512i even = _mm512_castps_si512((__m512)x.lo);
+    const __m512i odd = _mm512_castps_si512((__m512)x.hi);
+    const __m512i word = selected(lower, _mm512_srli_epi32(even, 16), odd);
+    const __m512i lost = selected(lower, even, _mm512_slli_epi32(odd, 16));
+    return word | _mm512_min_epu16(lost, _mm512_set1_epi16(1));
+}
+
 /* ---------------------------------------------------------- largest values */
 
 /* Of each lane of eight vectors, 8 words: those of the first at 0. */
@@ -75,18 +86,24 @@ INLINE __m512i larger_of_lanes(__m512i x, __m512i y)
 /* So many groups of a block and more at once, or twice as many of a half. */
 enum { LARGEST_STEP = 16 };
 
-/* Bits of float32, of n groups. */
-INLINE void store_largest(__m512i word, __m512i beyond, int64_t n,
-                          int32_t *most)
+/* Bits of float32, of sixteen words. */
+INLINE __m512i float_bits(enum roped_dtype dtype, __m256i word)
+{
+    return dtype == ROPED_F16
+               ? _mm512_castps_si512(_mm512_cvtph_ps(word))
+               : _mm512_slli_epi32(_mm512_cvtepu16_epi32(word), 16);
+}
+
+/* The same, of n groups. */
+INLINE void store_largest(enum roped_dtype dtype, __m512i word, __m512i beyond,
+                          int64_t n, int32_t *most)
 {
     const __m512i x = _mm512_sub_epi16(_mm512_max_epi16(word, beyond), beyond);
     for (int64_t i = 0; i < 2 && n > i * LANES; i++)
         _mm512_mask_storeu_epi32(
             most + i * LANES, first_floats(n - i * LANES),
-            _mm512_slli_epi32(
-                _mm512_cvtepu16_epi32(i == 0 ? _mm512_castsi512_si256(x)
-                                             : _mm512_extracti64x4_epi64(x, 1)),
-                16));
+            float_bits(dtype, i == 0 ? _mm512_castsi512_si256(x)
+                                     : _mm512_extracti64x4_epi64(x, 1)));
 }
 
 /* A vector of them; those that are there may be larger. It is stored as a
@@ -144,17 +161,14 @@ INLINE void largest_of_step(enum roped_dtype dtype, int64_t group,
     const __m512i pairs = larger_of_lanes(found[0], found[1]);
     const __m512i all = larger_of_lanes(pairs, pairs);
     if (group == NV_GROUP) {
-        store_largest(_mm512_permutexvar_epi16(even_lanes, pairs), beyond,
-                      n / NV_GROUP, most);
+        store_largest(dtype, _mm512_permutexvar_epi16(even_lanes, pairs),
+                      beyond, n / NV_GROUP, most);
     } else if (group == MX_GROUP) {
-        store_largest(all, beyond, n / MX_GROUP, most);
+        store_largest(dtype, all, beyond, n / MX_GROUP, most);
     } else {
         const __m256i half = _mm512_castsi512_si256(
             _mm512_sub_epi16(_mm512_max_epi16(all, beyond), beyond));
-        store_sixteen(dtype == ROPED_F16
-                          ? _mm512_castps_si512(_mm512_cvtph_ps(half))
-                          : _mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16),
-                      are_there, most);
+        store_sixteen(float_bits(dtype, half), are_there, most);
     }
 }
 
@@ -183,17 +197,9 @@ INLINE vfloat largest_of_floats(const float *x, int64_t group, int64_t n)
     return most;
 }
 
-/* Of n floats, at most sixteen groups of whole vectors, which share their last
- * steps: the bits of numbers. */
-INLINE void largest_of_sixteen(const float *x, int64_t group, int64_t n,
-                               bool are_there, int32_t *most)
+/* The last steps of sixteen vectors, of which eight are left. */
+INLINE void store_last_steps(vfloat *a, bool are_there, int32_t *most)
 {
-    vfloat a[NV_GROUP];
-    for (int64_t i = 0; i < NV_GROUP; i++)
-        a[i] = largest_of_floats(x + i * group, group, n - i * group);
-    for (int i = 0; i < 8; i++)
-        a[i] = _mm512_max_ps(_mm512_unpacklo_ps(a[2 * i], a[2 * i + 1]),
-                             _mm512_unpackhi_ps(a[2 * i], a[2 * i + 1]));
     for (int i = 0; i < 4; i++) {
         const __m512d y = _mm512_castps_pd(a[2 * i]);
         const __m512d z = _mm512_castps_pd(a[2 * i + 1]);
@@ -206,6 +212,34 @@ INLINE void largest_of_sixteen(const float *x, int64_t group, int64_t n,
                 _mm512_shuffle_f32x4(a[2 * i], a[2 * i + 1], 0x88),
                 _mm512_shuffle_f32x4(a[2 * i], a[2 * i + 1], 0xDD));
     store_sixteen(_mm512_castps_si512(a[0]), are_there, most);
+}
+
+/* Of n floats, at most sixteen groups of whole vectors, which share their last
+ * steps: the bits of numbers. */
+INLINE void largest_of_sixteen(const float *x, int64_t group, int64_t n,
+                               bool are_there, int32_t *most)
+{
+    vfloat a[NV_GROUP];
+    for (int64_t i = 0; i < NV_GROUP; i++)
+        a[i] = largest_of_floats(x + i * group, group, n - i * group);
+    for (int i = 0; i < 8; i++)
+        a[i] = _mm512_max_ps(_mm512_unpacklo_ps(a[2 * i], a[2 * i + 1]),
+                             _mm512_unpackhi_ps(a[2 * i], a[2 * i + 1]));
+    store_last_steps(a, are_there, most);
+}
+
+/* The same of sixteen groups of 16, none of which has a signalling NaN: of two
+ * others one instruction has the larger magnitude. */
+INLINE void largest_of_results(const float *x, int32_t *most)
+{
+    vfloat a[NV_GROUP / 2];
+    for (int i = 0; i < 8; i++) {
+        const vfloat y = _mm512_loadu_ps(x + 2 * i * NV_GROUP);
+        const vfloat z = _mm512_loadu_ps(x + (2 * i + 1) * NV_GROUP);
+        a[i] = at_least(splat(0), larger_magnitude(_mm512_unpacklo_ps(y, z),
+                                                   _mm512_unpackhi_ps(y, z)));
+    }
+    store_last_steps(a, false, most);
 }
 
 #endif

@@ -68,6 +68,14 @@ static bool has_codes(const struct cpu_norm_call *call)
     return call->quantize && !call->quantize->is_fp8 && !is_stored(call);
 }
 
+/* Of codes that may be made of words, in groups that divide rows: the weights
+ * have the order of rows then. */
+static bool has_words(const struct cpu_norm_call *call)
+{
+    return has_codes(call) &&
+           call->quantize->quantize.rule.scale == CODE_SCALE_E8M0;
+}
+
 /* The scales of whole rows, given or dynamic. */
 static void scale_rows(const struct norm_loop *loop,
                        const struct cpu_norm_rows *rows, float *scales,
@@ -98,24 +106,42 @@ static const void *element_of(enum roped_dtype dtype, const void *row,
     return (const unsigned char *)row + (size_t)i * roped_dtype_bytes(dtype);
 }
 
+static struct cpu_normal normal_of(const struct normal_rows *from, int64_t row)
+{
+    const struct cpu_norm *norm = &from->loop->norm;
+    return (struct cpu_normal){.from = from->from,
+                               .type = norm->rounds_product ? norm->type
+                                                            : ROPED_F32,
+                               .rounds_product = norm->rounds_product,
+                               .s = from->rows->s[row - from->row],
+                               /* of the next batch */
+                               .ahead = from->rows->n * from->rows->stride.x *
+                                        (int64_t)roped_dtype_bytes(from->from)};
+}
+
+static const void *normal_at(const struct normal_rows *from, int64_t row,
+                             int64_t first)
+{
+    return element_of(from->from, from->rows->x,
+                      (row - from->row) * from->rows->stride.x + first);
+}
+
 static void load_normal(const void *of, int64_t row, int64_t first, int64_t n,
                         float *to)
 {
     const struct normal_rows *from = of;
-    const struct cpu_norm *norm = &from->loop->norm;
-    const int64_t i = row - from->row;
-    const struct cpu_normal how = {
-        .from = from->from,
-        .type = norm->rounds_product ? norm->type : ROPED_F32,
-        .rounds_product = norm->rounds_product,
-        .s = from->rows->s[i],
-        /* of the next batch */
-        .ahead = from->rows->n * from->rows->stride.x *
-                 (int64_t)roped_dtype_bytes(from->from)};
-    from->loop->rows->normal(
-        &how, to,
-        element_of(from->from, from->rows->x, i * from->rows->stride.x + first),
-        from->loop->gain + first, n);
+    const struct cpu_normal how = normal_of(from, row);
+    from->loop->rows->normal(&how, to, normal_at(from, row, first),
+                             from->loop->gain + first, n);
+}
+
+static void load_normal_words(const void *of, int64_t row, int64_t first,
+                              int64_t n, uint16_t *to)
+{
+    const struct normal_rows *from = of;
+    const struct cpu_normal how = normal_of(from, row);
+    from->loop->rows->normal_words(&how, to, normal_at(from, row, first),
+                                   from->loop->gain + first, n);
 }
 
 static void code_batch(const struct norm_loop *loop, int64_t row,
@@ -124,7 +150,8 @@ static void code_batch(const struct norm_loop *loop, int64_t row,
 {
     const struct normal_rows from = {
         loop, rows, row, loop->kept ? loop->sum.kept_dtype : loop->norm.type};
-    const struct code_source source = {load_normal, &from};
+    const struct code_source source = {
+        .load = load_normal, .of = &from, .load_words = load_normal_words};
     code_quantize_rows(loop->rows, &loop->codes, &source, row, row + rows->n,
                        tables);
 }
@@ -407,8 +434,10 @@ static enum roped_status take_scratch(struct norm_loop *loop, bool keeps,
     loop->gain = scratch;
     loop->kept = keeps ? loop->gain + gains : NULL;
     loop->stored = stores ? cpu_at(loop->gain + gains, (int64_t)kept, 1) : NULL;
-    if (has_codes(loop->call) || is_scaled(loop->call, norm->from))
-        loop->rows->fill_weight(has_codes(loop->call) ? ROPED_F32 : norm->from,
+    const bool is_ordered =
+        has_words(loop->call) || is_scaled(loop->call, norm->from);
+    if (has_codes(loop->call) || is_ordered)
+        loop->rows->fill_weight(is_ordered ? norm->from : ROPED_F32,
                                 norm->weight_dtype, loop->gain, norm->weight,
                                 norm->bias, norm->width);
     else

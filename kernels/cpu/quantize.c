@@ -140,9 +140,14 @@ static void quantize_whole(const struct quantize_loop *loop, int64_t strip,
         write_codes(loop, &begin, &divisor);
 }
 
-static bool is_bf16(const struct code_source *source)
+/* Does a source have the words that codes are made of? NVFP4 is made of those
+ * of float16, too. */
+static bool has_words(const struct quantize_loop *loop)
 {
-    return source->x && source->x->dtype == ROPED_BF16;
+    const struct roped_tensor *x = loop->source->x;
+    return x && (x->dtype == ROPED_BF16 ||
+                 (x->dtype == ROPED_F16 &&
+                  loop->plan->rule.scale == CODE_SCALE_E4M3));
 }
 
 /* Of a source that is a tensor. */
@@ -236,19 +241,28 @@ static void quantize_strips_by_steps(const struct quantize_loop *loop,
     }
 }
 
-/* Columns of rows that lie one behind the other. */
+/* Columns of rows that lie one behind the other; as words, where to has those.
+ */
+static void load_from_rows(const struct quantize_loop *loop, int64_t row,
+                           int64_t first, int64_t n, float *x, uint16_t *word)
+{
+    const struct code_source *source = loop->source;
+    const int64_t width = loop->plan->tiles.width;
+    for (int64_t done = 0, here; done < n; done += here, first += here) {
+        const int64_t at = first % width;
+        here = cpu_smaller(width - at, n - done);
+        if (word)
+            source->load_words(source->of, row + first / width, at, here,
+                               word + done);
+        else
+            source->load(source->of, row + first / width, at, here, x + done);
+    }
+}
+
 static void load_groups(const struct quantize_loop *loop, int64_t row,
                         int64_t first, int64_t n, float *x)
 {
-    const int64_t width = loop->plan->tiles.width;
-    while (n > 0) {
-        const int64_t at = first % width;
-        const int64_t here = cpu_smaller(width - at, n);
-        loop->source->load(loop->source->of, row + first / width, at, here, x);
-        x += here;
-        first += here;
-        n -= here;
-    }
+    load_from_rows(loop, row, first, n, x, NULL);
 }
 
 /* The same as words: where they are, or in the place of floats. */
@@ -259,15 +273,17 @@ static const uint16_t *words_of(const struct quantize_loop *loop, int64_t row,
     const struct roped_tensor *x = loop->source->x;
     /* a load may write more */
     _Alignas(64) float value[CPU_BLOCK + CPU_LANES];
-    if (is_bf16(loop->source))
+    if (has_words(loop))
         return element_of(loop, row, first);
-    if (x) {
+    if (loop->source->load_words) {
+        load_from_rows(loop, row, first, n, NULL, word);
+    } else if (x) {
         rows->odd_words(x->dtype, loop->codes.is_streamed, word,
                         element_of(loop, row, first), n);
-        return word;
+    } else {
+        load_groups(loop, row, first, n, value);
+        rows->odd_words(ROPED_F32, false, word, value, n);
     }
-    load_groups(loop, row, first, n, value);
-    rows->odd_words(ROPED_F32, false, word, value, n);
     return word;
 }
 
@@ -287,10 +303,13 @@ static bool has_least_scales(const int32_t *most, const uint8_t *scale,
                              int64_t n)
 {
     enum { LEAST = 16 }; /* 2^-111 */
-    int found = 0;
+    uint8_t found = 0;
     for (int64_t i = 0; i < n; i++)
-        found |= (scale[i] < LEAST) & (most[i] > 0);
-    return found;
+        found |= scale[i] < LEAST;
+    for (int64_t i = 0; found && i < n; i++)
+        if (scale[i] < LEAST && most[i] > 0)
+            return true;
+    return false;
 }
 
 /* Where codes of n columns of a row from column first on go. */
@@ -329,11 +348,13 @@ static void quantize_floats(const struct quantize_loop *loop, int64_t row,
     uint8_t scale[CPU_MOST_TILES];
     _Alignas(64) float value[CPU_BLOCK + CPU_LANES];
     const float *x = are_there ? element_of(loop, row, first) : value;
-    if (!are_there) {
+    if (are_there) {
+        rows->largest(x, n, to.tiles->tile_width, false, most);
+    } else {
         codes.ahead = 0;
         load_groups(loop, row, first, n, value);
+        rows->largest_results(x, n, most);
     }
-    rows->largest(x, n, to.tiles->tile_width, false, most);
     code_scales_store(loop->rows, &loop->plan->rule, most, n_tiles, &to, NULL,
                       scale);
     if (rows->encode_nvfp4_floats(&codes, y, x, n, scale, table))
@@ -357,7 +378,10 @@ static void quantize_groups(const struct quantize_loop *loop, int64_t row,
     uint8_t scale[CPU_MOST_TILES];
     _Alignas(64) uint16_t word[CPU_BLOCK];
     const uint16_t *x = words_of(loop, row, first, n, word);
-    rows->largest_groups(x, n, tiles->tile_width, code_counts_nan(rule), most);
+    const enum roped_dtype dtype =
+        x == word ? ROPED_BF16 : loop->source->x->dtype;
+    rows->largest_groups(dtype, x, n, tiles->tile_width, code_counts_nan(rule),
+                         most);
     code_scales_store(loop->rows, rule, most, n / tiles->tile_width, &to,
                       rule->scale == CODE_SCALE_E8M0 ? divisor : NULL, scale);
     if (x == word && has_least_scales(most, scale, n / tiles->tile_width))
@@ -365,7 +389,7 @@ static void quantize_groups(const struct quantize_loop *loop, int64_t row,
     else if (rule->scale == CODE_SCALE_E8M0)
         rows->encode_powers(&loop->codes, y, x, n, divisor);
     else
-        rows->encode_nvfp4(&loop->codes, y, x, n, scale, table);
+        rows->encode_nvfp4(&loop->codes, dtype, y, x, n, scale, table);
 }
 
 /* Rows that lie one behind the other are one. */
@@ -376,7 +400,7 @@ static void quantize_rows_of_groups(const struct quantize_loop *loop,
     const int64_t n_rows = are_packed(loop) ? end - begin : 1;
     const int64_t n = loop->plan->tiles.width * n_rows;
     const bool by_floats =
-        loop->plan->rule.scale == CODE_SCALE_E4M3 && !is_bf16(loop->source);
+        loop->plan->rule.scale == CODE_SCALE_E4M3 && !has_words(loop);
     for (int64_t row = begin; row < end; row += n_rows)
         for (int64_t i = 0; i < n; i += CPU_BLOCK)
             if (by_floats)
@@ -502,7 +526,7 @@ static bool has_groups(const struct quantize_loop *loop)
            (scale == CODE_SCALE_E8M0 ||
             (scale == CODE_SCALE_E4M3 &&
              tiles->n_rows * tiles->width >=
-                 (is_bf16(loop->source) ? FEWEST : FEWEST_FLOATS)));
+                 (has_words(loop) ? FEWEST : FEWEST_FLOATS)));
 }
 
 /* The codes of a part are made of what its largest values have brought into the

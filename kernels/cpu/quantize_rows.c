@@ -24,24 +24,24 @@ INLINE vint larger(bool all, vfloat x, vint most)
                : (vint)at_least((vfloat)most, (vfloat)bits);
 }
 
+/* Four at a time, as each waits for the one before. */
 INLINE vint larger_of(bool all, const float *x, int64_t n, vint most)
 {
-    vint even = most, odd = most;
+    enum { FOUR = 4 };
+    vint found[FOUR] = {most, most, most, most};
     int64_t i = 0;
-    for (; i + BLOCK <= n; i += BLOCK) {
-        even = larger(all, load_lanes(x + i), even);
-        odd = larger(all, load_lanes(x + i + LANES), odd);
-    }
-    if (i + LANES <= n) {
-        even = larger(all, load_lanes(x + i), even);
-        i += LANES;
-    }
+    for (; i + FOUR * LANES <= n; i += FOUR * LANES)
+        for (int j = 0; j < FOUR; j++)
+            found[j] = larger(all, load_lanes(x + i + j * LANES), found[j]);
+    for (int j = 0; i + LANES <= n; i += LANES, j = !j)
+        found[j] = larger(all, load_lanes(x + i), found[j]);
     if (i < n) {
         const block z = load32_part(x + i, n - i);
-        even = larger(all, z.lo, even);
-        odd = larger(all, z.hi, odd);
+        found[0] = larger(all, z.lo, found[0]);
     }
-    return larger(all, (vfloat)even, odd);
+    for (int j = 1; j < FOUR; j++)
+        found[0] = larger(all, (vfloat)found[j], found[0]);
+    return found[0];
 }
 
 static int32_t largest_lane_of(vint x)
@@ -267,6 +267,14 @@ static void encode(const struct cpu_codes *how, void *to, const float *x,
                    int64_t n, int64_t tile, const float *divisor)
 {
     struct making of;
+#if defined(HAS_BYTE_TABLES)
+    if (how->element == CODE_I8 && (tile >= n || tile % TABLE_STEP == 0)) {
+        struct cpu_codes own = *how;
+        own.ahead = 0;
+        ISA(cpu_encode_type)(&own, ROPED_F32, to, x, n, tile, divisor, NULL);
+        return;
+    }
+#endif
     of.how = how;
     of.x = x;
     of.to = to;
@@ -352,10 +360,12 @@ static void odd_words(enum roped_dtype dtype, bool asks_ahead, uint16_t *to,
         odd_words_of(ROPED_F32, false, to, x, n);
 }
 
-static void largest_groups(const void *x, int64_t n, int64_t group,
-                           bool counts_nan, int32_t *most)
+static void largest_groups(enum roped_dtype dtype, const void *x, int64_t n,
+                           int64_t group, bool counts_nan, int32_t *most)
 {
-    if (group == NV_GROUP)
+    if (group == NV_GROUP && dtype == ROPED_F16)
+        largest_of_groups(ROPED_F16, NV_GROUP, false, false, x, n, most);
+    else if (group == NV_GROUP)
         largest_of_groups(ROPED_BF16, NV_GROUP, false, false, x, n, most);
     else if (counts_nan)
         largest_of_groups(ROPED_BF16, MX_GROUP, true, false, x, n, most);
@@ -377,15 +387,26 @@ static void encode_powers(const struct cpu_codes *how, void *to, const void *x,
         encode_mxfp8(false, to, x, n, how->ahead, divisor);
 }
 
-static void encode_nibbles(const struct cpu_codes *how, void *to, const void *x,
-                           int64_t n, const uint8_t *scale,
-                           struct cpu_nibble_words *table)
+INLINE void encode_nibbles_of(enum roped_dtype dtype,
+                              const struct cpu_codes *how, void *to,
+                              const void *x, int64_t n, const uint8_t *scale,
+                              struct cpu_nibble_words *table)
 {
-    know_scales(how->factor, n / NV_GROUP, scale, table);
+    know_scales(dtype, how->factor, n / NV_GROUP, scale, table);
     if (how->is_streamed && is_aligned(ROPED_U8, to, 0))
-        encode_nvfp4(true, to, x, n, how->ahead, scale, table);
+        encode_nvfp4(dtype, true, to, x, n, how->ahead, scale, table);
     else
-        encode_nvfp4(false, to, x, n, how->ahead, scale, table);
+        encode_nvfp4(dtype, false, to, x, n, how->ahead, scale, table);
+}
+
+static void encode_nibbles(const struct cpu_codes *how, enum roped_dtype dtype,
+                           void *to, const void *x, int64_t n,
+                           const uint8_t *scale, struct cpu_nibble_words *table)
+{
+    if (dtype == ROPED_F16)
+        encode_nibbles_of(ROPED_F16, how, to, x, n, scale, table);
+    else
+        encode_nibbles_of(ROPED_BF16, how, to, x, n, scale, table);
 }
 
 static bool encode_float_nibbles(const struct cpu_codes *how, void *to,
@@ -662,6 +683,7 @@ const struct cpu_quantize_rows ISA(cpu_quantize_rows) = {
     .encode = encode,
 #if defined(HAS_BYTE_TABLES)
     .largest_of = ISA(cpu_largest_of),
+    .largest_results = ISA(cpu_largest_results),
     .encode_type = ISA(cpu_encode_type),
     .odd_words = odd_words,
     .largest_groups = largest_groups,

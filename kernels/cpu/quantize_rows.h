@@ -31,8 +31,8 @@ struct cpu_fp8_steps {
     float divisor; /* 0: there are none yet */
 };
 
-/* For each scale of NVFP4 the least words of bfloat16 of the codes 1 to 7, and
- * one more; group_words.h. */
+/* For each scale of NVFP4 the least words of bfloat16, or of float16, of the
+ * codes 1 to 7, and one more; group_words.h. */
 struct cpu_nibble_words {
     bool is_known[256];
     uint16_t least[128][8];
@@ -77,6 +77,9 @@ struct cpu_quantize_rows {
      * look up bytes, as the next one. */
     void (*largest_of)(enum roped_dtype dtype, const void *x, int64_t stride,
                        int64_t n_rows, int64_t n, int64_t tile, int32_t *most);
+    /* The same of groups of 16 results of arithmetic, whose NaNs are quiet;
+     * most has room for whole sixteens. */
+    void (*largest_results)(const float *x, int64_t n, int32_t *most);
     /* As encode, int8 and FP8 of any number of values of these types, FP8 by
      * steps for each tile that are found where they are of another divisor.
      * That is at least 2^-60 and finite. */
@@ -104,20 +107,20 @@ struct cpu_quantize_rows {
 
     /*
      * most[i / group] becomes the bits of the largest magnitude, as largest
-     * has it. n: whole groups.
+     * has it. n: whole groups, of 16 also of F16.
      */
-    void (*largest_groups)(const void *x, int64_t n, int64_t group,
-                           bool counts_nan, int32_t *most);
+    void (*largest_groups)(enum roped_dtype dtype, const void *x, int64_t n,
+                           int64_t group, bool counts_nan, int32_t *most);
     /* As encode, MXFP8 and MXFP4: divisors are powers of two, or NaN where
      * values are, 2^127 where one is Inf, and else quotients of MXFP4 are at
      * most 16. */
     void (*encode_powers)(const struct cpu_codes *how, void *to, const void *x,
                           int64_t n, const float *divisor);
     /* As encode, NVFP4, by the scales themselves, which are not NaN. What the
-     * table does not know yet is added. */
-    void (*encode_nvfp4)(const struct cpu_codes *how, void *to, const void *x,
-                         int64_t n, const uint8_t *scale,
-                         struct cpu_nibble_words *table);
+     * table does not know yet is added, always of one type. */
+    void (*encode_nvfp4)(const struct cpu_codes *how, enum roped_dtype dtype,
+                         void *to, const void *x, int64_t n,
+                         const uint8_t *scale, struct cpu_nibble_words *table);
     /* The same of floats, or false, and nothing, where a scale has no table. */
     bool (*encode_nvfp4_floats)(const struct cpu_codes *how, void *to,
                                 const float *x, int64_t n, const uint8_t *scale,

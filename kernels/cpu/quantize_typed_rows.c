@@ -76,6 +76,15 @@ INLINE void largest_of_row(enum roped_dtype dtype, const void *x, int64_t n,
     }
 }
 
+void ISA(cpu_largest_results)(const float *x, int64_t n, int32_t *most)
+{
+    enum { STEP = NV_GROUP * LANES };
+    for (; n >= STEP; n -= STEP, x += STEP, most += LANES)
+        largest_of_results(x, most);
+    if (n > 0)
+        largest_of_sixteen(x, NV_GROUP, n, false, most);
+}
+
 void ISA(cpu_largest_of)(enum roped_dtype dtype, const void *x, int64_t stride,
                          int64_t n_rows, int64_t n, int64_t tile, int32_t *most)
 {
@@ -113,24 +122,81 @@ INLINE void encode_tiles(int m, enum roped_dtype dtype, bool is_streamed,
                    at(dtype, of->x, i), n - i < tile ? n - i : tile, of->ahead);
 }
 
-/* int8 are divided. */
-INLINE void divide_tiles(enum roped_dtype dtype, float least, bool is_streamed,
+/*
+ * int8 codes of a step, or false where a product with the inverse cannot tell
+ * all of them. It is less than 2^-15 from a quotient whose code is not the
+ * largest one, and both have the same code unless they are that near to what is
+ * half-way between two. limit is how far from its code a product may be; what
+ * no integer can hold is further away, and NaN is found by itself.
+ */
+INLINE bool bytes_of_products(enum roped_dtype dtype, const void *x,
+                              vfloat inverse, vfloat limit, __m512i least,
+                              __m512i *code)
+{
+    const __m512i order =
+        _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0);
+    __m512i word[2];
+    vfloat most = splat(0);
+    __mmask16 is_number = ALL_LANES;
+    for (int i = 0; i < 2; i++) {
+        const block p =
+            product(load(dtype, HALVES, at(dtype, x, i * BLOCK), BLOCK),
+                    (block){inverse, inverse});
+        const __m512i lo = _mm512_cvtps_epi32(p.lo);
+        const __m512i hi = _mm512_cvtps_epi32(p.hi);
+        most = larger_magnitude(p.lo - _mm512_cvtepi32_ps(lo), most);
+        most = larger_magnitude(p.hi - _mm512_cvtepi32_ps(hi), most);
+        is_number = _mm512_mask_cmp_ps_mask(is_number, p.lo, p.hi, _CMP_ORD_Q);
+        word[i] = _mm512_packs_epi32(lo, hi);
+    }
+    is_number = _mm512_mask_cmp_ps_mask(is_number, most, limit, _CMP_LT_OQ);
+    *code = _mm512_max_epi8(
+        _mm512_permutexvar_epi32(order, _mm512_packs_epi16(word[0], word[1])),
+        least);
+    return _kortestc_mask16_u8(is_number, is_number);
+}
+
+INLINE void divide_bytes(enum roped_dtype dtype, struct divisor by, float least,
+                         uint8_t *to, const void *x, int64_t n,
+                         bool is_streamed)
+{
+    for (int64_t i = 0; i < n; i += BLOCK) {
+        const int64_t part = n - i < BLOCK ? n - i : BLOCK;
+        const block q =
+            quotients_by(load(dtype, HALVES, at(dtype, x, i), part), by, by);
+        store_raw8(to + i, low_bytes(i8_of(q.lo, least), i8_of(q.hi, least)),
+                   part, is_streamed);
+    }
+}
+
+/* Products with the inverse of a power of two are quotients. */
+INLINE void encode_bytes(enum roped_dtype dtype, float least, bool is_streamed,
                          const struct stepping *of)
 {
+    const __m512i least_byte = _mm512_set1_epi8((char)least);
     for (int64_t first = 0, j = 0; first < of->n; first += of->tile, j++) {
         const int64_t left = of->n - first;
         const int64_t end = left < of->tile ? of->n : first + of->tile;
         const struct divisor by = divisor_of(of->divisor[j]);
-        for (int64_t i = first; i < end; i += BLOCK) {
-            const int64_t n = end - i < BLOCK ? end - i : BLOCK;
+        const bool is_power = (roped_float_bits(by.by) & 0x7FFFFF) == 0;
+        const vfloat inverse = splat(by.inverse);
+        const vfloat limit = splat(is_power ? 1 : 0.5f - 0x1p-15f);
+        __m512i code;
+        int64_t i = first;
+        for (; i + TABLE_STEP <= end; i += TABLE_STEP) {
             const void *from = at(dtype, of->x, i);
             if (of->ahead)
-                prefetch_elements(dtype, at(ROPED_U8, from, of->ahead), BLOCK);
-            const block q = quotients_by(load(dtype, HALVES, from, n), by, by);
-            store_raw8(of->to + i,
-                       low_bytes(i8_of(q.lo, least), i8_of(q.hi, least)), n,
-                       is_streamed);
+                prefetch_elements(dtype, at(ROPED_U8, from, of->ahead),
+                                  TABLE_STEP);
+            if (UNLIKELY(!bytes_of_products(dtype, from, inverse, limit,
+                                            least_byte, &code)))
+                divide_bytes(dtype, by, least, of->to + i, from, TABLE_STEP,
+                             is_streamed);
+            else
+                store_bytes(of->to + i, code, TABLE_STEP, is_streamed);
         }
+        divide_bytes(dtype, by, least, of->to + i, at(dtype, of->x, i), end - i,
+                     false);
     }
 }
 
@@ -145,7 +211,7 @@ INLINE void encode_element(int m, enum roped_dtype dtype, bool is_streamed,
 
 #define ENCODE(dtype)                                                          \
     if (how->element == CODE_I8)                                               \
-        divide_tiles(dtype, how->least, is_streamed, &of);                     \
+        encode_bytes(dtype, how->least, is_streamed, &of);                     \
     else if (how->element == CODE_E4M3)                                        \
         encode_element(3, dtype, is_streamed, &of);                            \
     else                                                                       \

@@ -35,6 +35,9 @@ const struct cpu_rows ISA(cpu_rows) = {
     .widen = ISA(cpu_widen),
     .round = ISA(cpu_round),
     .normal = ISA(cpu_normal),
+#if defined(HAS_BYTE_TABLES)
+    .normal_words = ISA(cpu_normal_words),
+#endif
     .scale = scale,
     .rotate = ISA(cpu_rotate),
     .angles = ISA(cpu_angles),

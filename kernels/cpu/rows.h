@@ -147,6 +147,8 @@ struct cpu_normal {
     bool rounds_product, rounds_result;
     float s;
     int64_t ahead; /* bytes: how far ahead memory is asked for */
+    bool in_order; /* weight has the order of rows of from, as fill_weight has
+                      it, and elements are those from a whole CPU_LANES on */
 };
 
 /*
@@ -187,6 +189,11 @@ struct cpu_rows {
     /* to[i] = x[i] * s * weight[i]; to may be x */
     void (*normal)(const struct cpu_normal *how, float *to, const void *x,
                    const float *weight, int64_t n);
+
+    /* The same as odd_words of quantize_rows.h makes of it, and NULL where that
+     * is. n: whole groups of 32, in_order. */
+    void (*normal_words)(const struct cpu_normal *how, uint16_t *to,
+                         const void *x, const float *weight, int64_t n);
 
     /* x[i] *= scale */
     void (*scale)(float *x, float scale, int64_t n);

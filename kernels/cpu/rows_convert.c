@@ -4,6 +4,10 @@
  */
 #include "cpu/rows_isa.h"
 
+#if defined(HAS_BYTE_TABLES)
+#include "cpu/largest_words.h"
+#endif
+
 /* Bits, where the types are the same. */
 INLINE void copy_row(enum roped_dtype dtype, void *to, const void *from,
                      int64_t n, bool is_streamed)
@@ -116,9 +120,24 @@ void ISA(cpu_round)(enum roped_dtype dtype, float *x, int64_t n)
         round_row(ROPED_BF16, x, n);
 }
 
-INLINE void normal_row(enum roped_dtype from, enum roped_dtype type,
-                       const struct cpu_normal *how, float *to, const void *x,
-                       const float *weight, int64_t n)
+/* Floats, or words that have their place: odd_word. */
+INLINE void store_normal(bool is_words, enum order order, void *to, int64_t i,
+                         block z, int64_t n)
+{
+#if defined(HAS_BYTE_TABLES)
+    if (is_words) {
+        store16((uint16_t *)to + i,
+                order == PAIRS ? odd_word_of_pairs(z) : odd_word(z));
+        return;
+    }
+#endif
+    (void)is_words;
+    store(ROPED_F32, order, (float *)to + i, z, 1, n, false);
+}
+
+INLINE void normal_row(bool is_words, enum order order, enum roped_dtype from,
+                       enum roped_dtype type, const struct cpu_normal *how,
+                       void *to, const void *x, const float *weight, int64_t n)
 {
     const vfloat s = splat(how->s);
     const bool rounds_product = type != ROPED_F32 && how->rounds_product;
@@ -127,32 +146,53 @@ INLINE void normal_row(enum roped_dtype from, enum roped_dtype type,
         const int64_t part = n - i < BLOCK ? n - i : BLOCK;
         prefetch_elements(from, at(ROPED_U8, at(from, x, i), how->ahead),
                           BLOCK);
-        block z = times(load(from, HALVES, at(from, x, i), part), s);
+        block z = times(load(from, order, at(from, x, i), part), s);
         if (rounds_product)
             z = round_to(type, z);
         z = product(z, load(ROPED_F32, HALVES, weight + i, part));
         if (rounds_result)
             z = round_to(type, z);
-        store(ROPED_F32, HALVES, to + i, z, 1, part, false);
+        store_normal(is_words, order, to, i, z, part);
     }
+}
+
+INLINE void normal(bool is_words, enum roped_dtype from, enum order order,
+                   const struct cpu_normal *how, void *to, const void *x,
+                   const float *weight, int64_t n)
+{
+    const enum roped_dtype type = how->type;
+    if (from == type && type != ROPED_F32) /* from is a constant */
+        normal_row(is_words, order, from, from, how, to, x, weight, n);
+    else if (from != ROPED_F32 || type == ROPED_F32)
+        normal_row(is_words, order, from, ROPED_F32, how, to, x, weight, n);
+    else if (type == ROPED_F16)
+        normal_row(is_words, order, from, ROPED_F16, how, to, x, weight, n);
+    else
+        normal_row(is_words, order, from, ROPED_BF16, how, to, x, weight, n);
 }
 
 void ISA(cpu_normal)(const struct cpu_normal *how, float *to, const void *x,
                      const float *weight, int64_t n)
 {
-    const enum roped_dtype type = how->type;
-    if (how->from == ROPED_F16 && type == ROPED_F16)
-        normal_row(ROPED_F16, ROPED_F16, how, to, x, weight, n);
-    else if (how->from == ROPED_F16)
-        normal_row(ROPED_F16, ROPED_F32, how, to, x, weight, n);
-    else if (how->from == ROPED_BF16 && type == ROPED_BF16)
-        normal_row(ROPED_BF16, ROPED_BF16, how, to, x, weight, n);
+    if (how->from == ROPED_F16)
+        normal(false, ROPED_F16, HALVES, how, to, x, weight, n);
+    else if (how->from == ROPED_BF16 && how->in_order)
+        normal(false, ROPED_BF16, order_of(ROPED_BF16), how, to, x, weight, n);
     else if (how->from == ROPED_BF16)
-        normal_row(ROPED_BF16, ROPED_F32, how, to, x, weight, n);
-    else if (type == ROPED_F16)
-        normal_row(ROPED_F32, ROPED_F16, how, to, x, weight, n);
-    else if (type == ROPED_BF16)
-        normal_row(ROPED_F32, ROPED_BF16, how, to, x, weight, n);
+        normal(false, ROPED_BF16, HALVES, how, to, x, weight, n);
     else
-        normal_row(ROPED_F32, ROPED_F32, how, to, x, weight, n);
+        normal(false, ROPED_F32, HALVES, how, to, x, weight, n);
 }
+
+#if defined(HAS_BYTE_TABLES)
+void ISA(cpu_normal_words)(const struct cpu_normal *how, uint16_t *to,
+                           const void *x, const float *weight, int64_t n)
+{
+    if (how->from == ROPED_F16)
+        normal(true, ROPED_F16, HALVES, how, to, x, weight, n);
+    else if (how->from == ROPED_BF16)
+        normal(true, ROPED_BF16, PAIRS, how, to, x, weight, n);
+    else
+        normal(true, ROPED_F32, HALVES, how, to, x, weight, n);
+}
+#endif

@@ -33,6 +33,8 @@ void ISA(cpu_inverse_deviation)(enum roped_dtype dtype, int64_t width,
 void ISA(cpu_round)(enum roped_dtype dtype, float *x, int64_t n);
 void ISA(cpu_normal)(const struct cpu_normal *how, float *to, const void *x,
                      const float *weight, int64_t n);
+void ISA(cpu_normal_words)(const struct cpu_normal *how, uint16_t *to,
+                           const void *x, const float *weight, int64_t n);
 void ISA(cpu_add)(enum roped_dtype dtype, int64_t width,
                   const struct cpu_norm_rows *rows, bool is_streamed);
 void ISA(cpu_sum)(const struct cpu_sum *how, const struct cpu_terms *row,
@@ -59,6 +61,7 @@ void ISA(cpu_normalize_groups)(const struct cpu_norm *norm,
 /* quantize_typed_rows.c, where there are tables of bytes. */
 struct cpu_codes;
 struct cpu_fp8_steps;
+void ISA(cpu_largest_results)(const float *x, int64_t n, int32_t *most);
 void ISA(cpu_largest_of)(enum roped_dtype dtype, const void *x, int64_t stride,
                          int64_t n_rows, int64_t n, int64_t tile,
                          int32_t *most);

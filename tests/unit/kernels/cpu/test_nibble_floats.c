@@ -1,6 +1,6 @@
 /*
  * test_nibble_floats.c - NVFP4 codes by the least floats of a scale are those
- * of quotients, on every instruction set that has such tables.
+ * of quotients, on every instruction set that has such tables; largest values.
  */
 #include "check.h"
 
@@ -100,6 +100,32 @@ TEST(factors_that_are_almost_none_or_too_many)
     for (int turn = 0; turn < 400; turn++)
         n_tables += check_codes(factors[turn % 4], GROUP, turn, turn & 1);
     CHECK(n_tables < 400);
+}
+
+/* NaN, which is quiet, has no magnitude, and a group may have no others. */
+TEST(largest_results_of_groups_are_those_of_numbers)
+{
+    static float value[CPU_BLOCK];
+    if (!rows->quantize->largest_results)
+        return;
+    for (int64_t n = GROUP; n <= CPU_BLOCK; n += GROUP) {
+        int32_t found[N_GROUPS];
+        for (int64_t i = 0; i < n; i++) {
+            const float some[] = {NAN, -NAN, INFINITY, 0, -0.0f, -0x1p-149f};
+            const uint32_t r = random_word();
+            const uint32_t few = i / GROUP % 5 ? 32 : 2;
+            value[i] = r % few ? near_code(1, 1) : some[(r >> 8) % 6];
+            if (isnan(value[i]) || i / GROUP % 11 == 7)
+                value[i] = NAN;
+        }
+        rows->quantize->largest_results(value, n, found);
+        for (int64_t i = 0; i < n / GROUP; i++) {
+            float most = 0;
+            for (int64_t j = i * GROUP; j < (i + 1) * GROUP; j++)
+                most = fabsf(value[j]) > most ? fabsf(value[j]) : most;
+            CHECK_INT(found[i], (int32_t)roped_float_bits(most));
+        }
+    }
 }
 
 int main(void)
