@@ -13,48 +13,24 @@ struct gradient_loop {
     bool is_streamed;
 };
 
-/* Pairs of gates and ups are taken apart, and their gradients put together. */
-static void gradient_of_pairs(const struct gradient_loop *loop, int64_t row,
-                              int64_t i, int64_t n,
-                              struct cpu_gated_gradient *of)
-{
-    const struct act_operand *to = &loop->grad.gate;
-    const struct cpu_conversion store = {.from = ROPED_F32,
-                                         .to = to->tensor->dtype,
-                                         .is_streamed = loop->is_streamed};
-    float g[CPU_BLOCK], gate[CPU_BLOCK], up[CPU_BLOCK], pairs[2 * CPU_BLOCK];
-    act_load(loop->rows, &loop->grad_y, row, i, n, g);
-    act_load(loop->rows, &loop->of.gate, row, i, n, gate);
-    act_load(loop->rows, &loop->of.up, row, i, n, up);
-    of->dtype = ROPED_F32;
-    of->grad_y = g;
-    of->gate = of->grad_gate = gate;
-    of->up = of->grad_up = up;
-    loop->rows->activation->descend(loop->plan, of, n);
-    loop->rows->activation->weave(pairs, gate, up, n);
-    loop->rows->convert(&store, act_at(to, row, i), pairs, 2 * n);
-}
-
 static void gradient_block(const struct gradient_loop *loop, int64_t row,
                            int64_t i, int64_t n)
 {
     const struct act_and_mul_plan *plan = loop->plan;
     const enum roped_dtype dtype = loop->grad_y.tensor->dtype;
     struct cpu_gated_gradient of = {.dtype = dtype,
-                                    .rounds = plan->rounds ? dtype : ROPED_F32};
-    if (plan->interleaved) {
-        gradient_of_pairs(loop, row, i, n, &of);
-        return;
-    }
-    of.grad_y = act_at(&loop->grad_y, row, i);
-    of.gate = act_at(&loop->of.gate, row, i);
-    of.grad_gate = act_at(&loop->grad.gate, row, i);
+                                    .rounds = plan->rounds ? dtype : ROPED_F32,
+                                    .grad_y = act_at(&loop->grad_y, row, i),
+                                    .gate = act_at(&loop->of.gate, row, i),
+                                    .is_pairs = loop->of.gate.step == 2,
+                                    .grad_gate =
+                                        act_at(&loop->grad.gate, row, i),
+                                    .is_streamed = loop->is_streamed,
+                                    .ahead = act_ahead(&loop->of)};
     if (plan->gated) {
         of.up = act_at(&loop->of.up, row, i);
         of.grad_up = act_at(&loop->grad.up, row, i);
     }
-    of.is_streamed = loop->is_streamed;
-    of.ahead = act_ahead(&loop->of);
     loop->rows->activation->descend(plan, &of, n);
 }
 

@@ -189,17 +189,6 @@ struct act_values act_values_of(const struct roped_call *call,
     return values;
 }
 
-/* Elements of an operand where they are, or every second one, as floats. */
-static const void *find(const struct act_values *of,
-                        const struct act_operand *operand, int64_t row,
-                        int64_t i, int64_t n, float *floats)
-{
-    if (operand->step == 1)
-        return act_at(operand, row, i);
-    act_load(of->rows, operand, row, i, n, floats);
-    return floats;
-}
-
 /* Activations whose steps are not those of one loop. */
 static void store_steps(const struct act_values *of, int64_t row, int64_t i,
                         int64_t n, const struct act_result *to)
@@ -219,20 +208,19 @@ void act_values_store(const struct act_values *of, int64_t row, int64_t i,
 {
     const struct act_and_mul_plan *plan = of->plan;
     const struct act_operands *from = &of->operands;
-    float gate[CPU_BLOCK], up[CPU_BLOCK];
     if (plan->steps || plan->activation == ACT_XIELU) {
         store_steps(of, row, i, n, to);
         return;
     }
-    const enum roped_dtype dtype =
-        from->gate.step == 1 ? from->gate.tensor->dtype : ROPED_F32;
+    const enum roped_dtype dtype = from->gate.tensor->dtype;
     const struct cpu_gated gated = {
         .dtype = dtype,
         .up_dtype = dtype,
         .to_dtype = to->dtype,
         .rounds = plan->rounds ? of->dtype : ROPED_F32,
-        .gate = find(of, &from->gate, row, i, n, gate),
-        .up = plan->gated ? find(of, &from->up, row, i, n, up) : NULL,
+        .gate = act_at(&from->gate, row, i),
+        .up = plan->gated ? act_at(&from->up, row, i) : NULL,
+        .is_pairs = from->gate.step == 2,
         .to = to->data,
         .is_streamed = to->is_streamed,
         .ahead = of->ahead};

@@ -48,26 +48,26 @@ INLINE float below_limit(const struct act_and_mul_plan *plan)
     }
 
 /* Elements [i, i + n), at most a block, of any type. */
-INLINE block load_any(enum roped_dtype dtype, const void *from, int64_t i,
-                      int64_t n)
+INLINE block load_any(enum roped_dtype dtype, enum order order,
+                      const void *from, int64_t i, int64_t n)
 {
     if (dtype == ROPED_F16)
-        return load(ROPED_F16, HALVES, at(ROPED_F16, from, i), n);
+        return load(ROPED_F16, order, at(ROPED_F16, from, i), n);
     if (dtype == ROPED_BF16)
-        return load(ROPED_BF16, HALVES, at(ROPED_BF16, from, i), n);
-    return load(ROPED_F32, HALVES, at(ROPED_F32, from, i), n);
+        return load(ROPED_BF16, order, at(ROPED_BF16, from, i), n);
+    return load(ROPED_F32, order, at(ROPED_F32, from, i), n);
 }
 
-INLINE void store_any(enum roped_dtype dtype, void *to, int64_t i, block x,
-                      int64_t n, bool is_streamed)
+INLINE void store_any(enum roped_dtype dtype, enum order order, void *to,
+                      int64_t i, block x, int64_t n, bool is_streamed)
 {
     if (dtype == ROPED_F16)
-        store(ROPED_F16, HALVES, place(ROPED_F16, to, i), x, 1, n, is_streamed);
+        store(ROPED_F16, order, place(ROPED_F16, to, i), x, 1, n, is_streamed);
     else if (dtype == ROPED_BF16)
-        store(ROPED_BF16, HALVES, place(ROPED_BF16, to, i), x, 1, n,
+        store(ROPED_BF16, order, place(ROPED_BF16, to, i), x, 1, n,
               is_streamed);
     else
-        store(ROPED_F32, HALVES, place(ROPED_F32, to, i), x, 1, n, is_streamed);
+        store(ROPED_F32, order, place(ROPED_F32, to, i), x, 1, n, is_streamed);
 }
 
 INLINE void prefetch_any(enum roped_dtype dtype, const void *x, int64_t i,
@@ -96,92 +96,227 @@ INLINE vfloat up_of(const struct act_and_mul_plan *plan, vfloat up)
     return v + splat(plan->beta);
 }
 
-/* Elements [i, i + n), at most a block. */
-INLINE void gate_block(enum activation activation,
-                       const struct act_and_mul_plan *plan,
-                       const struct cpu_gated *of, int64_t i, int64_t n)
+/* What a loop of gates, or of gradients, is made for. */
+struct kind {
+    enum activation activation;
+    enum roped_dtype from; /* of all operands, or none: of any types */
+    enum roped_dtype to;
+    enum digits digits;
+    bool is_clamped; /* by the plan's limit, and beta is added to up */
+    bool is_pairs; /* gates and ups in turns; without types they may be, too */
+};
+
+INLINE enum order order_in(struct kind kind)
 {
-    const vfloat limit = splat(plan->limit), alpha = splat(plan->alpha);
-    const block gate = load_any(of->dtype, of->gate, i, n);
-    block x = act(activation, alpha,
-                  (block){at_most(limit, gate.lo), at_most(limit, gate.hi)});
-    x = round_any(of->rounds, x);
-    if (of->up) {
-        const block up = load_any(of->up_dtype, of->up, i, n);
-        x = product(x, (block){up_of(plan, up.lo), up_of(plan, up.hi)});
-    }
-    store_any(of->to_dtype, of->to, i, x, n, of->is_streamed);
+    if (kind.from == ROPED_NO_DTYPE || kind.is_pairs)
+        return HALVES;
+    return order_of(kind.from);
 }
 
-/* Of operands of one type, into that or into float32: the same, of a type that
- * the loop is made for, and nothing is clamped or added. */
-INLINE void gate_typed(enum activation activation, enum roped_dtype from,
-                       enum roped_dtype to, const struct act_and_mul_plan *plan,
-                       const struct cpu_gated *of, int64_t i, int64_t n)
+INLINE block load_operand(struct kind kind, enum order order,
+                          enum roped_dtype dtype, const void *from, int64_t i,
+                          int64_t n)
 {
-    const enum order order = order_of(from);
-    const vfloat alpha = splat(plan->alpha);
-    block x = load(from, order, at(from, of->gate, i), n);
-    x = act(activation, alpha, x);
-    if (of->rounds == from)
-        x = round_to(from, x);
-    if (of->up)
-        x = product(x, load(from, order, at(from, of->up, i), n));
-    store(to, order, place(to, of->to, i), x, 1, n, of->is_streamed);
+    if (kind.from == ROPED_NO_DTYPE)
+        return load_any(dtype, order, from, i, n);
+    return load(kind.from, order, at(kind.from, from, i), n);
 }
 
-/* Either; of any types where from is none. */
-INLINE void gate_part(enum activation activation, enum roped_dtype from,
-                      enum roped_dtype to, const struct act_and_mul_plan *plan,
-                      const struct cpu_gated *of, int64_t i, int64_t n)
+INLINE void store_operand(struct kind kind, enum order order,
+                          enum roped_dtype dtype, void *to, int64_t i, block x,
+                          int64_t n, bool is_streamed)
 {
-    if (from == ROPED_NO_DTYPE)
-        gate_block(activation, plan, of, i, n);
+    if (kind.from == ROPED_NO_DTYPE)
+        store_any(dtype, order, to, i, x, n, is_streamed);
     else
-        gate_typed(activation, from, to, plan, of, i, n);
+        store(kind.to, order, place(kind.to, to, i), x, 1, n, is_streamed);
 }
 
-INLINE void gate_row(enum activation activation, enum roped_dtype from,
-                     enum roped_dtype to,
+INLINE block round_operand(struct kind kind, enum roped_dtype rounds, block x)
+{
+    if (kind.from == ROPED_NO_DTYPE)
+        return round_any(rounds, x);
+    if (kind.digits == SHORT || rounds != kind.from)
+        return x;
+    return round_to(kind.from, x);
+}
+
+/* A block of gates, and of ups or of what grad_up has. */
+struct gate_and_up {
+    block gate, up;
+};
+
+INLINE bool has_pairs(struct kind kind, bool are_pairs)
+{
+    return kind.from == ROPED_NO_DTYPE ? are_pairs : kind.is_pairs;
+}
+
+/* Of n elements those in a first vector. */
+INLINE int64_t first_lanes(int64_t n)
+{
+    return n < LANES ? n : LANES;
+}
+
+/* Pairs [i, i + n). Two vectors of one type are a block of either. */
+INLINE struct gate_and_up load_pairs(struct kind kind, enum roped_dtype dtype,
+                                     const void *from, int64_t i, int64_t n)
+{
+    const int64_t first = first_lanes(n), last = n - first;
+    const block a = load_operand(kind, PAIRS, dtype, from, 2 * i, 2 * first);
+    block b = a;
+    if (last > 0)
+        b = load_operand(kind, PAIRS, dtype, from, 2 * i + BLOCK, 2 * last);
+    return (struct gate_and_up){{a.lo, b.lo}, {a.hi, b.hi}};
+}
+
+INLINE void store_pairs(struct kind kind, enum roped_dtype dtype, void *to,
+                        int64_t i, struct gate_and_up x, int64_t n,
+                        bool is_streamed)
+{
+    const int64_t first = first_lanes(n), last = n - first;
+    store_operand(kind, PAIRS, dtype, to, 2 * i, (block){x.gate.lo, x.up.lo},
+                  2 * first, is_streamed);
+    if (last > 0)
+        store_operand(kind, PAIRS, dtype, to, 2 * i + BLOCK,
+                      (block){x.gate.hi, x.up.hi}, 2 * last, is_streamed);
+}
+
+INLINE block clamped_gate(struct kind kind, const struct act_and_mul_plan *plan,
+                          block x)
+{
+    const vfloat limit = splat(plan->limit);
+    if (!kind.is_clamped)
+        return x;
+    return (block){at_most(limit, x.lo), at_most(limit, x.hi)};
+}
+
+INLINE block clamped_up(struct kind kind, const struct act_and_mul_plan *plan,
+                        block x)
+{
+    if (!kind.is_clamped)
+        return x;
+    return (block){up_of(plan, x.lo), up_of(plan, x.hi)};
+}
+
+/* Elements [i, i + n), at most a block. */
+INLINE void gate_block(struct kind kind, const struct act_and_mul_plan *plan,
+                       const struct cpu_gated *of, int64_t i, int64_t n)
+{
+    const enum order order = order_in(kind);
+    struct gate_and_up in = {0};
+    if (has_pairs(kind, of->is_pairs))
+        in = load_pairs(kind, of->dtype, of->gate, i, n);
+    else
+        in.gate = load_operand(kind, order, of->dtype, of->gate, i, n);
+    block x = act(kind.activation, kind.digits, splat(plan->alpha),
+                  clamped_gate(kind, plan, in.gate));
+    x = round_operand(kind, of->rounds, x);
+    if (!has_pairs(kind, of->is_pairs) && of->up)
+        in.up = load_operand(kind, order, of->up_dtype, of->up, i, n);
+    if (of->up)
+        x = product(x, clamped_up(kind, plan, in.up));
+    store_operand(kind, order, of->to_dtype, of->to, i, x, n, of->is_streamed);
+}
+
+/* What is read of gates and ups a little later. */
+INLINE void prefetch_gates(struct kind kind, enum roped_dtype dtype,
+                           enum roped_dtype up_dtype, const void *gate,
+                           const void *up, bool are_pairs, int64_t i,
+                           int64_t ahead)
+{
+    const bool is_any = kind.from == ROPED_NO_DTYPE;
+    if (has_pairs(kind, are_pairs)) {
+        prefetch_any(is_any ? dtype : kind.from, gate, 2 * i, ahead);
+        prefetch_any(is_any ? dtype : kind.from, gate, 2 * i + BLOCK, ahead);
+        return;
+    }
+    prefetch_any(is_any ? dtype : kind.from, gate, i, ahead);
+    if (up)
+        prefetch_any(is_any ? up_dtype : kind.from, up, i, ahead);
+}
+
+INLINE void gate_row(struct kind kind,
                      const struct act_and_mul_plan *given_plan,
                      const struct cpu_gated *given, int64_t n)
 {
     const struct act_and_mul_plan plan = *given_plan; /* no store changes it */
-    const bool is_any = from == ROPED_NO_DTYPE;
     struct cpu_gated of = *given;
     of.is_streamed = given->is_streamed && is_aligned(ROPED_U8, of.to, 0);
     int64_t i = 0;
     for (; i + BLOCK <= n; i += BLOCK) {
-        prefetch_any(is_any ? of.dtype : from, of.gate, i, of.ahead);
-        if (of.up)
-            prefetch_any(is_any ? of.up_dtype : from, of.up, i, of.ahead);
-        gate_part(activation, from, to, &plan, &of, i, BLOCK);
+        prefetch_gates(kind, of.dtype, of.up_dtype, of.gate, of.up, of.is_pairs,
+                       i, of.ahead);
+        gate_block(kind, &plan, &of, i, BLOCK);
     }
     if (i < n)
-        gate_part(activation, from, to, &plan, &of, i, n - i);
+        gate_block(kind, &plan, &of, i, n - i);
+}
+
+INLINE bool is_clamped(const struct act_and_mul_plan *plan)
+{
+    return plan->limit < INFINITY || plan->beta != 0;
+}
+
+/* Are there loops of clamped values and of pairs, of this activation? Others
+ * have those of any types. */
+INLINE bool has_clamped(enum activation activation)
+{
+    return activation == ACT_QUICK_GELU; /* and swiglu_oai, which it is for */
+}
+
+/* Words rounded once, or twice where the other loop costs no more. */
+INLINE void gate_words(enum activation activation, enum roped_dtype dtype,
+                       const struct act_and_mul_plan *plan,
+                       const struct cpu_gated *of, int64_t n)
+{
+    const struct kind twice = {activation, dtype, dtype, OF_WORDS};
+    const struct kind once = {activation, dtype, dtype, SHORT};
+    const struct kind clamped = {activation, dtype, dtype, OF_WORDS, true};
+    const struct kind pairs = {activation, dtype, dtype, OF_WORDS, true, true};
+    if (has_clamped(activation) && of->is_pairs)
+        gate_row(pairs, plan, of, n);
+    else if (has_clamped(activation) && is_clamped(plan))
+        gate_row(clamped, plan, of, n);
+    else if (has_short(activation) && of->rounds == ROPED_F32)
+        gate_row(once, plan, of, n);
+    else
+        gate_row(twice, plan, of, n);
+}
+
+INLINE void gate_floats(enum activation activation, enum roped_dtype dtype,
+                        const struct act_and_mul_plan *plan,
+                        const struct cpu_gated *of, int64_t n)
+{
+    const enum digits digits = dtype == ROPED_F32 ? OF_FLOATS : OF_WORDS;
+    gate_row((struct kind){activation, dtype, ROPED_F32, digits}, plan, of, n);
 }
 
 INLINE void gate_all(enum activation activation,
                      const struct act_and_mul_plan *plan,
                      const struct cpu_gated *of, int64_t n)
 {
-    const bool is_plain = plan->limit == INFINITY && plan->beta == 0;
     const bool is_one = (!of->up || of->up_dtype == of->dtype) &&
                         (of->rounds == ROPED_F32 || of->rounds == of->dtype);
-    const int types =
-        is_plain && is_one ? TYPE_PAIR(of->dtype, of->to_dtype) : 0;
-    if (types == TYPE_PAIR(ROPED_BF16, ROPED_BF16))
-        gate_row(activation, ROPED_BF16, ROPED_BF16, plan, of, n);
-    else if (types == TYPE_PAIR(ROPED_F16, ROPED_F16))
-        gate_row(activation, ROPED_F16, ROPED_F16, plan, of, n);
-    else if (types == TYPE_PAIR(ROPED_F32, ROPED_F32))
-        gate_row(activation, ROPED_F32, ROPED_F32, plan, of, n);
-    else if (types == TYPE_PAIR(ROPED_BF16, ROPED_F32))
-        gate_row(activation, ROPED_BF16, ROPED_F32, plan, of, n);
-    else if (types == TYPE_PAIR(ROPED_F16, ROPED_F32))
-        gate_row(activation, ROPED_F16, ROPED_F32, plan, of, n);
+    const bool is_plain = !of->is_pairs && !is_clamped(plan);
+    const bool is_to_floats = is_one && is_plain && of->to_dtype == ROPED_F32;
+    const bool is_to_words = is_one && of->to_dtype == of->dtype &&
+                             (is_plain || has_clamped(activation));
+    if (is_to_words && of->dtype == ROPED_BF16)
+        gate_words(activation, ROPED_BF16, plan, of, n);
+    else if (is_to_words && of->dtype == ROPED_F16)
+        gate_words(activation, ROPED_F16, plan, of, n);
+    else if (is_to_floats && of->dtype == ROPED_F32)
+        gate_floats(activation, ROPED_F32, plan, of, n);
+    else if (is_to_floats && of->dtype == ROPED_BF16)
+        gate_floats(activation, ROPED_BF16, plan, of, n);
+    else if (is_to_floats && of->dtype == ROPED_F16)
+        gate_floats(activation, ROPED_F16, plan, of, n);
     else
-        gate_row(activation, ROPED_NO_DTYPE, ROPED_NO_DTYPE, plan, of, n);
+        gate_row((struct kind){.activation = activation,
+                               .from = ROPED_NO_DTYPE,
+                               .digits = OF_FLOATS,
+                               .is_clamped = true},
+                 plan, of, n);
 }
 
 static void gate(const struct act_and_mul_plan *plan,
@@ -203,56 +338,102 @@ INLINE vfloat unless_beyond(vfloat most, vfloat that, vfloat x)
                       pick_lanes(is_less(that, -most), splat(0), x));
 }
 
-INLINE void descend_block(enum activation activation,
-                          const struct act_and_mul_plan *plan, vfloat most,
-                          const struct cpu_gated_gradient *of, int64_t i,
-                          int64_t n)
+INLINE void descend_block(struct kind kind, const struct act_and_mul_plan *plan,
+                          vfloat most, const struct cpu_gated_gradient *of,
+                          int64_t i, int64_t n)
 {
-    const vfloat limit = splat(plan->limit), alpha = splat(plan->alpha);
-    const block g = load_any(of->dtype, of->grad_y, i, n);
-    const block x = load_any(of->dtype, of->gate, i, n);
-    const block near = {at_most(limit, x.lo), at_most(limit, x.hi)};
-    const block slope = {pick_lanes(is_less(most, x.lo), splat(0),
-                                    slope_of(activation, alpha, near.lo)),
-                         pick_lanes(is_less(most, x.hi), splat(0),
-                                    slope_of(activation, alpha, near.hi))};
-    block to_act = g;
+    const enum order order = order_in(kind);
+    const block g = load_operand(kind, order, of->dtype, of->grad_y, i, n);
+    struct gate_and_up in = {0}, out = {.gate = g};
+    block slope;
+    if (has_pairs(kind, of->is_pairs))
+        in = load_pairs(kind, of->dtype, of->gate, i, n);
+    else
+        in.gate = load_operand(kind, order, of->dtype, of->gate, i, n);
+    act_with_slope(kind.activation, kind.digits, splat(plan->alpha),
+                   clamped_gate(kind, plan, in.gate), &out.up, &slope);
+    if (kind.is_clamped)
+        slope =
+            (block){pick_lanes(is_less(most, in.gate.lo), splat(0), slope.lo),
+                    pick_lanes(is_less(most, in.gate.hi), splat(0), slope.hi)};
+    if (!has_pairs(kind, of->is_pairs) && of->up)
+        in.up = load_operand(kind, order, of->dtype, of->up, i, n);
     if (of->up) {
-        const block up = load_any(of->dtype, of->up, i, n);
-        block value = {act_anywhere(activation, alpha, near.lo),
-                       act_anywhere(activation, alpha, near.hi)};
-        to_act = product(g, (block){up_of(plan, up.lo), up_of(plan, up.hi)});
-        value = product(round_any(of->rounds, value), g);
-        value = (block){unless_beyond(most, up.lo, value.lo),
-                        unless_beyond(most, up.hi, value.hi)};
-        store_any(of->dtype, of->grad_up, i, value, n, of->is_streamed);
+        out.gate = product(g, clamped_up(kind, plan, in.up));
+        out.up = product(round_operand(kind, of->rounds, out.up), g);
+        if (kind.is_clamped)
+            out.up = (block){unless_beyond(most, in.up.lo, out.up.lo),
+                             unless_beyond(most, in.up.hi, out.up.hi)};
     }
-    to_act = product(round_any(of->rounds, to_act), slope);
-    to_act = (block){unless_zero(slope.lo, to_act.lo),
-                     unless_zero(slope.hi, to_act.hi)};
-    store_any(of->dtype, of->grad_gate, i, to_act, n, of->is_streamed);
+    if (!has_pairs(kind, of->is_pairs) && of->up)
+        store_operand(kind, order, of->dtype, of->grad_up, i, out.up, n,
+                      of->is_streamed);
+    out.gate = product(round_operand(kind, of->rounds, out.gate), slope);
+    out.gate = (block){unless_zero(slope.lo, out.gate.lo),
+                       unless_zero(slope.hi, out.gate.hi)};
+    if (has_pairs(kind, of->is_pairs))
+        store_pairs(kind, of->dtype, of->grad_gate, i, out, n, of->is_streamed);
+    else
+        store_operand(kind, order, of->dtype, of->grad_gate, i, out.gate, n,
+                      of->is_streamed);
 }
 
-INLINE void descend_all(enum activation activation,
+INLINE void descend_row(struct kind kind,
                         const struct act_and_mul_plan *given_plan,
                         const struct cpu_gated_gradient *given, int64_t n)
 {
     const struct act_and_mul_plan plan = *given_plan; /* no store changes it */
     const vfloat most = splat(below_limit(&plan));
+    const bool is_any = kind.from == ROPED_NO_DTYPE;
     struct cpu_gated_gradient of = *given;
     int64_t i = 0;
-    of.is_streamed = given->is_streamed &&
-                     is_aligned(ROPED_U8, of.grad_gate, 0) &&
-                     (!of.up || is_aligned(ROPED_U8, of.grad_up, 0));
+    of.is_streamed =
+        given->is_streamed && is_aligned(ROPED_U8, of.grad_gate, 0) &&
+        (!of.up || of.is_pairs || is_aligned(ROPED_U8, of.grad_up, 0));
     for (; i + BLOCK <= n; i += BLOCK) {
-        prefetch_any(of.dtype, of.grad_y, i, AHEAD);
-        prefetch_any(of.dtype, of.gate, i, of.ahead);
-        if (of.up)
-            prefetch_any(of.dtype, of.up, i, of.ahead);
-        descend_block(activation, &plan, most, &of, i, BLOCK);
+        prefetch_any(is_any ? of.dtype : kind.from, of.grad_y, i, AHEAD);
+        prefetch_gates(kind, of.dtype, of.dtype, of.gate, of.up, of.is_pairs, i,
+                       of.ahead);
+        descend_block(kind, &plan, most, &of, i, BLOCK);
     }
     if (i < n)
-        descend_block(activation, &plan, most, &of, i, n - i);
+        descend_block(kind, &plan, most, &of, i, n - i);
+}
+
+INLINE void descend_words(enum activation activation, enum roped_dtype dtype,
+                          const struct act_and_mul_plan *plan,
+                          const struct cpu_gated_gradient *of, int64_t n)
+{
+    const struct kind twice = {activation, dtype, dtype, OF_WORDS};
+    const struct kind once = {activation, dtype, dtype, SHORT};
+    const struct kind clamped = {activation, dtype, dtype, OF_WORDS, true};
+    const struct kind pairs = {activation, dtype, dtype, OF_WORDS, true, true};
+    if (has_clamped(activation) && of->is_pairs)
+        descend_row(pairs, plan, of, n);
+    else if (has_clamped(activation) && is_clamped(plan))
+        descend_row(clamped, plan, of, n);
+    else if (has_short(activation) && of->rounds == ROPED_F32)
+        descend_row(once, plan, of, n);
+    else
+        descend_row(twice, plan, of, n);
+}
+
+INLINE void descend_all(enum activation activation,
+                        const struct act_and_mul_plan *plan,
+                        const struct cpu_gated_gradient *of, int64_t n)
+{
+    const bool is_plain = !of->is_pairs && !is_clamped(plan);
+    const bool is_known = is_plain || has_clamped(activation);
+    if (is_known && of->dtype == ROPED_BF16)
+        descend_words(activation, ROPED_BF16, plan, of, n);
+    else if (is_known && of->dtype == ROPED_F16)
+        descend_words(activation, ROPED_F16, plan, of, n);
+    else
+        descend_row((struct kind){.activation = activation,
+                                  .from = ROPED_NO_DTYPE,
+                                  .digits = OF_FLOATS,
+                                  .is_clamped = true},
+                    plan, of, n);
 }
 
 static void descend(const struct act_and_mul_plan *plan,
@@ -275,15 +456,6 @@ static void expm1_all(float *x, int64_t n)
         store_lanes(x + i, expm1_of(load_lanes(x + i)));
 }
 
-static void weave(float *restrict to, const float *restrict even,
-                  const float *restrict odd, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) {
-        to[2 * i] = even[i];
-        to[2 * i + 1] = odd[i];
-    }
-}
-
 static void pick(float *restrict to, const float *restrict from, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
@@ -297,5 +469,4 @@ const struct cpu_activation_rows ISA(cpu_activation_rows) = {
     .tanh = tanh_all,
     .expm1 = expm1_all,
     .pick = pick,
-    .weave = weave,
 };

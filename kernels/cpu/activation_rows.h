@@ -14,6 +14,7 @@ struct cpu_gated {
     enum roped_dtype rounds; /* act(gate) to F16 or BF16, or to none */
     const void *gate;
     const void *up;   /* (optional) */
+    bool is_pairs;    /* gates and ups in turns, from gate on */
     void *to;         /* may be gate or up where it is of that type */
     bool is_streamed; /* to */
     int64_t ahead;    /* bytes from gates and ups to what is asked for */
@@ -25,6 +26,7 @@ struct cpu_gated_gradient {
     enum roped_dtype rounds; /* act(gate) and its gradient, as above */
     const void *grad_y, *gate;
     const void *up; /* (optional) */
+    bool is_pairs;  /* as above, and so are their gradients */
     void *grad_gate;
     void *grad_up; /* where there is an up */
     bool is_streamed;
@@ -45,8 +47,6 @@ struct cpu_activation_rows {
     void (*expm1)(float *x, int64_t n);
     /* Every second element of from, n of them, from the first on. */
     void (*pick)(float *to, const float *from, int64_t n);
-    /* n elements of either, in turns. */
-    void (*weave)(float *to, const float *even, const float *odd, int64_t n);
 };
 
 #endif

@@ -28,6 +28,20 @@ INLINE vfloat lost_of(vfloat a, vfloat b, vfloat product)
     return lost;
 }
 
+/* What is known of x, and what is asked of the result. */
+enum digits {
+    OF_FLOATS, /* nothing, and all */
+    OF_WORDS,  /* x has 11 digits at most, so that float32 has those of x * x */
+    SHORT      /* the same, and 2^-17 of the result does not count: it becomes
+                * one of 16 bits, and nothing is rounded before */
+};
+
+/* Of x * x, which is square. */
+INLINE vfloat lost_of_square(enum digits digits, vfloat x, vfloat square)
+{
+    return digits == OF_FLOATS ? lost_of(x, x, square) : splat(-0.0f);
+}
+
 /* ------------------------------------------------------------ exponentials */
 
 /* e^z = p * 2^k, and k is a whole number. Where that leaves float32's normal
@@ -38,15 +52,19 @@ struct exponential {
 #define LEAST   (-170.0f)    /* nothing is left of float32 from there on */
 #define NO_REST splat(-0.0f) /* which compilers need not add */
 
-/* The same less 1 as p, of z + rest, z from LEAST to 0: where k is 0 that has
- * all of float32's digits. */
-INLINE struct exponential exponential_less_1(vfloat z, vfloat rest)
+/* The same less 1 as p, of factor * (z + rest) from LEAST to 0: where k is 0
+ * that has all of float32's digits. A factor of 1 or -1 goes into numbers that
+ * are there anyway. */
+INLINE struct exponential exponential_less_1(float factor, vfloat z,
+                                             vfloat rest)
 {
     const vfloat to_integer = splat(0x1.8p23f);
     const vfloat k =
-        multiply_add(z, splat(0x1.715476p+0f), to_integer) - to_integer;
-    vfloat r = multiply_add(k, splat(-0.693359375f), z);
-    r = multiply_add(k, splat(2.12194440e-4f), r) + rest;
+        multiply_add(z, splat(factor * 0x1.715476p+0f), to_integer) -
+        to_integer;
+    vfloat r = multiply_add(k, splat(-0.693359375f / factor), z);
+    r = multiply_add(k, splat(2.12194440e-4f / factor), r) + rest;
+    r = splat(factor) * r;
     vfloat p =
         multiply_add(splat(1.9875691500e-4f), r, splat(1.3981999507e-3f));
     p = multiply_add(p, r, splat(8.3334519073e-3f));
@@ -56,22 +74,24 @@ INLINE struct exponential exponential_less_1(vfloat z, vfloat rest)
     return (struct exponential){multiply_add(p, r * r, r), k};
 }
 
-/* Of z + rest, z from LEAST to 0 or, where its power is a float, above. Where a
- * table of 32 powers is one instruction, k counts parts of 1 / 32: the table
- * has the fraction, scaled takes what is below, and two steps do for the rest.
- */
-INLINE struct exponential exponential_of(vfloat z, vfloat rest)
+/* Of factor * (z + rest) from LEAST to 0 or, where its power is a float, above.
+ * Where a table of 32 powers is one instruction, k counts parts of 1 / 32: the
+ * table has the fraction, scaled takes what is below, and two steps do for the
+ * rest. What ln 2 loses in float32 is 3e-9 of it. A factor, 1 or a power of two
+ * below, costs nothing. */
+INLINE struct exponential exponential_of(float factor, vfloat z, vfloat rest)
 {
     if (!HAS_POWERS) {
-        const struct exponential e = exponential_less_1(z, rest);
+        const struct exponential e = exponential_less_1(factor, z, rest);
         return (struct exponential){e.p + splat(1), e.k};
     }
     const vfloat to_part = splat(0x1.8p18f);
-    const vfloat index = multiply_add(z, splat(0x1.715476p+0f), to_part);
+    const vfloat index =
+        multiply_add(z, splat(factor * 0x1.715476p+0f), to_part);
     const vfloat k = index - to_part;
-    vfloat r = multiply_add(k, splat(-0.693359375f), z);
-    r = multiply_add(k, splat(2.12194440e-4f), r) + rest;
-    const vfloat q = r * multiply_add(splat(0.5f), r, splat(0x1.0000f6p+0f));
+    const vfloat r = multiply_add(k, splat(-0x1.62e43p-1f / factor), z) + rest;
+    const vfloat q = r * multiply_add(splat(0.5f * factor * factor), r,
+                                      splat(factor * 0x1.0000f6p+0f));
     const vfloat power = power_of_part((vint)index);
     return (struct exponential){multiply_add(power, q, power), k};
 }
@@ -91,7 +111,7 @@ INLINE vfloat power_of(struct exponential e)
  * is 1. */
 INLINE vfloat times_sigmoid(vfloat m, vmask is_low, vfloat z, vfloat rest)
 {
-    const struct exponential e = exponential_of(z, rest);
+    const struct exponential e = exponential_of(1, z, rest);
     const vmask is_left = is_less(splat(LEAST), z);
     const vfloat low = times_power(pick_lanes(is_left, m, splat(-0.0f)), e);
     return pick_lanes(is_low, low, m) * reciprocal(splat(1) + power_of(e));
@@ -140,23 +160,27 @@ struct pair {
     vfloat value, rest;
 };
 
-INLINE struct pair gelu_tanh_exponent(vfloat x)
+INLINE struct pair gelu_tanh_exponent(enum digits digits, vfloat x)
 {
-    const vfloat c = splat(0x1.988454p+0f), c_rest = splat(-0x1.857936p-25f);
+    /* c ends with so many zeros that sum - c is exact */
+    const vfloat c = splat(0x1.98845p+0f), c_rest = splat(0x1.9ea1b2p-23f);
     const vfloat d = splat(0x1.2444f2p-4f), d_rest = splat(0x1.49b16ap-29f);
-    const vfloat square = x * x, square_rest = lost_of(x, x, square);
-    const vfloat sum = multiply_add(d, square, c), of_square = sum - c;
-    vfloat rest = (c - (sum - of_square)) + lost_of(d, square, of_square);
-    rest = rest +
-           multiply_add(d, square_rest, multiply_add(d_rest, square, c_rest));
-    const vfloat z = x * sum;
+    const vfloat square = x * x,
+                 square_rest = lost_of_square(digits, x, square);
+    if (digits == SHORT)
+        return (struct pair){x * multiply_add(d, square, c + c_rest), NO_REST};
+    const vfloat sum = multiply_add(d, square, c), z = x * sum;
+    vfloat rest = multiply_add(d_rest, square, c_rest);
+    if (digits == OF_FLOATS)
+        rest = multiply_add(d, square_rest, rest);
+    rest = rest + lost_of(d, square, sum - c);
     return (struct pair){z, multiply_add(x, rest, lost_of(x, sum, z))};
 }
 
 INLINE vfloat gelu_tanh(vfloat x)
 {
     const vfloat near = within(12.5f, x); /* 2 u is 159 there */
-    const struct pair z = gelu_tanh_exponent(near);
+    const struct pair z = gelu_tanh_exponent(OF_FLOATS, near);
     const vmask is_low = is_less(x, splat(0));
     return times_sigmoid(pick_lanes(is_low, near, x), is_low,
                          pick_lanes(is_low, z.value, -z.value),
@@ -213,16 +237,55 @@ static const _Alignas(64) float ratio_pieces[RATIO_STEPS][RATIO_PIECES] = {
      0x1.037492p-24f, 0x1.575886p-25f, 0x1.d4cb98p-26f, 0x1.48c428p-26f},
 };
 
-INLINE vfloat ratio_by_pieces(vfloat a)
+/* The same by one step less, to 2^-17.7: for SHORT. */
+static const _Alignas(64) float short_pieces[RATIO_STEPS - 1][RATIO_PIECES] = {
+    {0x1.d0aecap-2f, 0x1.84b6cap-2f, 0x1.4b1dbcp-2f, 0x1.1e7c16p-2f,
+     0x1.f6702ep-3f, 0x1.bdb9dep-3f, 0x1.8f6838p-3f, 0x1.690b2ap-3f,
+     0x1.3aad82p-3f, 0x1.0bb938p-3f, 0x1.d0b2e4p-4f, 0x1.99c296p-4f,
+     0x1.6e03f6p-4f, 0x1.4a723cp-4f, 0x1.2d01f6p-4f, 0x1.1445ap-4f,
+     0x1.eba594p-5f, 0x1.ac625cp-5f, 0x1.7b5f14p-5f, 0x1.545284p-5f,
+     0x1.34804ep-5f, 0x1.1a156cp-5f, 0x1.03cfp-5f,   0x1.e18dd4p-6f,
+     0x1.b1d6c4p-6f, 0x1.7f2b4cp-6f, 0x1.57119cp-6f, 0x1.368cbcp-6f,
+     0x1.1ba6bep-6f, 0x1.0508cep-6f, 0x1.e381b2p-7f, 0x1.c23e3ap-7f},
+    {-0x1.5e6eaap-2f,  -0x1.06bfccp-2f,  -0x1.932366p-3f,  -0x1.3baf64p-3f,
+     -0x1.f794a8p-4f,  -0x1.9851f6p-4f,  -0x1.4ffe68p-4f,  -0x1.18274ep-4f,
+     -0x1.b405c4p-5f,  -0x1.432b0ep-5f,  -0x1.ef2cb4p-6f,  -0x1.85dc7p-6f,
+     -0x1.3a008ap-6f,  -0x1.01c9b8p-6f,  -0x1.ae3694p-7f,  -0x1.6c06b4p-7f,
+     -0x1.21ae66p-7f,  -0x1.b9fa3ep-8f,  -0x1.5bcb28p-8f,  -0x1.188fep-8f,
+     -0x1.cdee9cp-9f,  -0x1.82bde4p-9f,  -0x1.486daep-9f,  -0x1.1a50fep-9f,
+     -0x1.cabc98p-10f, -0x1.662d1ap-10f, -0x1.1f523ap-10f, -0x1.d718b2p-11f,
+     -0x1.892adp-11f,  -0x1.4d1034p-11f, -0x1.1dbdep-11f,  -0x1.efa53ap-12f},
+    {0x1.a66bd2p-3f,  0x1.231d94p-3f,  0x1.9b6ddp-4f,   0x1.297b7ep-4f,
+     0x1.b74f4ap-5f,  0x1.4aa718p-5f,  0x1.fa8542p-6f,  0x1.8a3402p-6f,
+     0x1.171c6ap-6f,  0x1.6de71p-7f,   0x1.f4aeb4p-8f,  0x1.6323b6p-8f,
+     0x1.03bae4p-8f,  0x1.85f6cp-9f,   0x1.2b684ep-9f,  0x1.d4cf1ep-10f,
+     0x1.504d26p-10f, 0x1.c2b692p-11f, 0x1.3be1cap-11f, 0x1.cb1426p-12f,
+     0x1.57a6fep-12f, 0x1.07b402p-12f, 0x1.9d4882p-13f, 0x1.49b8b8p-13f,
+     0x1.e5103p-14f,  0x1.4ed03ep-14f, 0x1.e143ccp-15f, 0x1.65522cp-15f,
+     0x1.107bb4p-15f, 0x1.a8f7b4p-16f, 0x1.51bbeap-16f, 0x1.10d024p-16f},
+    {-0x1.b0eb38p-4f,  -0x1.16400ap-4f,  -0x1.6f2716p-5f,  -0x1.f05d12p-6f,
+     -0x1.572834p-6f,  -0x1.e47542p-7f,  -0x1.5c9d5p-7f,   -0x1.feb858p-8f,
+     -0x1.4b072ep-8f,  -0x1.84d832p-9f,  -0x1.e022bcp-10f, -0x1.3562c8p-10f,
+     -0x1.9dace6p-11f, -0x1.1d835cp-11f, -0x1.95311p-12f,  -0x1.26936p-12f,
+     -0x1.7d1e18p-13f, -0x1.c2fd82p-14f, -0x1.1a8f48p-14f, -0x1.72ee1ep-15f,
+     -0x1.fa067ap-16f, -0x1.64781p-16f,  -0x1.02153p-16f,  -0x1.7e9756p-17f,
+     -0x1.fc83dep-18f, -0x1.36dfap-18f,  -0x1.90e1bcp-19f, -0x1.0dd1a8p-19f,
+     -0x1.784872p-20f, -0x1.0e42bp-20f,  -0x1.8e1ad8p-21f, -0x1.2b9de4p-21f},
+};
+
+INLINE vfloat ratio_by_pieces(enum digits digits, vfloat a)
 {
+    const int steps = digits == SHORT ? RATIO_STEPS - 1 : RATIO_STEPS;
+    const float(*pieces)[RATIO_PIECES] =
+        digits == SHORT ? short_pieces : ratio_pieces;
     enum { PIECE = 20 }; /* bits below its number */
     const vint bits = (vint)(a + splat(2));
     const vint piece = bits >> PIECE;
     const vint middle = (piece << PIECE) | (1 << (PIECE - 1));
     const vfloat r = (vfloat)bits - (vfloat)middle;
-    vfloat p = look_up(ratio_pieces[RATIO_STEPS - 1], piece);
-    for (int i = RATIO_STEPS - 2; i >= 0; i--)
-        p = multiply_add(p, r, look_up(ratio_pieces[i], piece));
+    vfloat p = look_up(pieces[steps - 1], piece);
+    for (int i = steps - 2; i >= 0; i--)
+        p = multiply_add(p, r, look_up(pieces[i], piece));
     return p;
 }
 
@@ -249,28 +312,30 @@ INLINE vfloat ratio_by_quotients(vfloat a)
 }
 
 struct normal_tail {
-    vfloat a;             /* |x|, up to where nothing is left; of NaN 0 */
-    vfloat p;             /* p times the power of e is Phi(-a), */
+    vfloat a; /* |x|, up to where nothing is left; of NaN a number */
+    vfloat p; /* p times the power of e is Phi(-a), */
     struct exponential e; /* and e is e^(-a^2 / 2) */
 };
 
-INLINE struct normal_tail normal_tail_of(vfloat x)
+INLINE struct normal_tail normal_tail_of(enum digits digits, vfloat x)
 {
-    const vfloat a = at_most(splat(18), larger_magnitude(x, splat(0)));
-    const vfloat square = a * a;
-    const struct exponential e = exponential_of(
-        splat(-0.5f) * square, splat(-0.5f) * lost_of(a, a, square));
+    const vfloat a = smaller_magnitude(x, 18), square = a * a;
+    const struct exponential e =
+        exponential_of(-0.5f, square, lost_of_square(digits, a, square));
     const vfloat ratio =
-        HAS_POWERS ? ratio_by_pieces(a) : ratio_by_quotients(a);
+        HAS_POWERS ? ratio_by_pieces(digits, a) : ratio_by_quotients(a);
     return (struct normal_tail){a, ratio * e.p, e};
 }
 
 /* x * Phi(x), which is -a * Phi(-a), and x more above 0. */
-INLINE vfloat gelu(vfloat x)
+INLINE vfloat gelu(enum digits digits, vfloat x)
 {
-    const struct normal_tail tail = normal_tail_of(x);
-    const vfloat above = pick_lanes(is_less(x, splat(0)), splat(-0.0f), x);
-    return negative_multiply_add(tail.a, scaled(tail.p, tail.e.k), above);
+    const struct normal_tail tail = normal_tail_of(digits, x);
+    const vfloat above = unless_negative(x);
+    if (digits == SHORT)
+        return negative_multiply_add(tail.a, scaled(tail.p, tail.e.k), above);
+    /* a tail of 1e-39 has lost digits that a multiple of it has */
+    return above - scaled(tail.a * tail.p, tail.e.k);
 }
 
 /* (1 - e^(-2 |x|)) / (1 + e^(-2 |x|)), or a series where that is 0 / 2. */
@@ -279,7 +344,7 @@ INLINE vfloat tanh_of(vfloat x)
     const vmask is_low = is_less(x, splat(0));
     const vfloat a = pick_lanes(is_low, -x, x), square = x * x;
     const vfloat power = power_of(
-        exponential_of(at_least(splat(LEAST), splat(-2) * a), NO_REST));
+        exponential_of(1, at_least(splat(LEAST), splat(-2) * a), NO_REST));
     const vfloat far = (splat(1) - power) * reciprocal(splat(1) + power);
     vfloat p =
         multiply_add(splat(0x1.664f48p-6f), square, splat(-0x1.ba1ba2p-5f));
@@ -295,18 +360,19 @@ INLINE vfloat tanh_of(vfloat x)
 INLINE vfloat expm1_of(vfloat x)
 {
     const struct exponential e =
-        exponential_less_1(at_least(splat(LEAST), x), NO_REST);
+        exponential_less_1(1, at_least(splat(LEAST), x), NO_REST);
     const vfloat y = scaled(e.p, e.k) + (scaled(splat(1), e.k) - splat(1));
     return pick_lanes(is_nan(x), x, y);
 }
 
-INLINE vfloat act_anywhere(enum activation activation, vfloat alpha, vfloat x)
+INLINE vfloat act_anywhere(enum activation activation, enum digits digits,
+                           vfloat alpha, vfloat x)
 {
     const vfloat y = pick_lanes(is_less(x, splat(0)), splat(0), x);
     if (activation == ACT_SILU)
         return silu(x);
     if (activation == ACT_GELU)
-        return gelu(x);
+        return gelu(digits, x);
     if (activation == ACT_GELU_TANH)
         return gelu_tanh(x);
     if (activation == ACT_RELU2)
@@ -320,28 +386,21 @@ INLINE vfloat act_anywhere(enum activation activation, vfloat alpha, vfloat x)
 
 /* ----------------------------------------------------- values near 0 */
 
-/* m * sigmoid(z) from -z and its rest, where e^-z is a normal number. Other
- * lanes have any number; without tables their k must be an integer too. */
-INLINE vfloat times_near_sigmoid(vfloat m, vfloat minus_z, vfloat minus_rest)
-{
-    const vfloat z = HAS_POWERS ? minus_z : within(88, minus_z);
-    return m / (splat(1) + power_of(exponential_of(z, minus_rest)));
-}
-
-/* Does act_near compute this activation? It is that of act_anywhere but for the
- * lanes whose result is all but x or 0, and takes half the operations. */
+/* Are there act_near and slope_near of this activation? They are act_anywhere
+ * and slope_of but for the lanes whose result is all but x or 0, and take half
+ * the operations: all of these are sigmoid(z), x times that but for sigmoid. */
 INLINE bool has_near(enum activation activation)
 {
     return activation == ACT_SILU || activation == ACT_SIGMOID ||
            activation == ACT_QUICK_GELU || activation == ACT_GELU_TANH;
 }
 
-/* Of what is_near compares with most_near: |x|, or |z|. NaN is 0. */
+/* Of what is_near compares with most_near: x, or z. */
 INLINE vfloat distance_of(enum activation activation, vfloat alpha, vfloat x)
 {
     if (activation == ACT_QUICK_GELU)
         x = alpha * x;
-    return larger_magnitude(x, splat(0));
+    return x;
 }
 
 INLINE float most_near(enum activation activation)
@@ -349,40 +408,80 @@ INLINE float most_near(enum activation activation)
     return activation == ACT_GELU_TANH ? 9.25f : 87; /* z is 72 there */
 }
 
-INLINE vfloat act_near(enum activation activation, vfloat alpha, vfloat x)
+INLINE vmask is_near(enum activation activation, vfloat alpha, vfloat x)
 {
-    if (activation == ACT_SILU)
-        return times_near_sigmoid(x, -x, NO_REST);
-    if (activation == ACT_SIGMOID)
-        return times_near_sigmoid(pick_lanes(is_nan(x), x, splat(1)), -x,
-                                  NO_REST);
+    const vfloat distance = distance_of(activation, alpha, x);
+    return is_less(larger_magnitude(distance, splat(0)),
+                   splat(most_near(activation)));
+}
+
+INLINE bool are_near(enum activation activation, vfloat alpha, block x)
+{
+    const block distance = {distance_of(activation, alpha, x.lo),
+                            distance_of(activation, alpha, x.hi)};
+    return all_below(largest_magnitude(distance), most_near(activation));
+}
+
+/* Does SHORT take fewer operations? */
+INLINE bool has_short(enum activation activation)
+{
+    return activation == ACT_QUICK_GELU || activation == ACT_GELU_TANH ||
+           activation == ACT_GELU;
+}
+
+INLINE struct pair exponent_of(enum activation activation, enum digits digits,
+                               vfloat alpha, vfloat x)
+{
     if (activation == ACT_QUICK_GELU) {
         const vfloat z = alpha * x;
-        return times_near_sigmoid(x, -z, -lost_of(alpha, x, z));
+        return (struct pair){z,
+                             digits == SHORT ? NO_REST : lost_of(alpha, x, z)};
     }
-    const struct pair z = gelu_tanh_exponent(x);
-    return times_near_sigmoid(x, -z.value, -z.rest);
+    if (activation == ACT_GELU_TANH)
+        return gelu_tanh_exponent(digits, x);
+    return (struct pair){x, NO_REST};
+}
+
+/* e^-z, a normal number. Lanes that are not near have any number; without
+ * tables their k must be an integer too, and NaN is none. */
+INLINE vfloat power_near(struct pair z)
+{
+    const vfloat value = HAS_POWERS ? z.value : within(88, z.value);
+    return power_of(exponential_of(-1, value, z.rest));
+}
+
+/* What sigmoid(z) is multiplied by. */
+INLINE vfloat factor_of(enum activation activation, vfloat x)
+{
+    if (activation != ACT_SIGMOID)
+        return x;
+    return HAS_POWERS ? splat(1) : pick_lanes(is_nan(x), x, splat(1));
+}
+
+INLINE vfloat act_near(enum activation activation, enum digits digits,
+                       vfloat alpha, vfloat x)
+{
+    const struct pair z = exponent_of(activation, digits, alpha, x);
+    return factor_of(activation, x) / (splat(1) + power_near(z));
 }
 
 INLINE vfloat act_far(enum activation activation, vfloat alpha, vfloat x,
                       vfloat near)
 {
-    const vmask is_near = is_less(distance_of(activation, alpha, x),
-                                  splat(most_near(activation)));
-    return pick_lanes(is_near, near, act_anywhere(activation, alpha, x));
+    return pick_lanes(is_near(activation, alpha, x), near,
+                      act_anywhere(activation, OF_FLOATS, alpha, x));
 }
 
 /* A lane's value is the same whatever the others are. */
-INLINE block act(enum activation activation, vfloat alpha, block x)
+INLINE block act(enum activation activation, enum digits digits, vfloat alpha,
+                 block x)
 {
     if (!has_near(activation))
-        return (block){act_anywhere(activation, alpha, x.lo),
-                       act_anywhere(activation, alpha, x.hi)};
-    const block y = {act_near(activation, alpha, x.lo),
-                     act_near(activation, alpha, x.hi)};
-    const vfloat most = larger_magnitude(distance_of(activation, alpha, x.lo),
-                                         distance_of(activation, alpha, x.hi));
-    if (UNLIKELY(!all_below(most, most_near(activation))))
+        return (block){act_anywhere(activation, digits, alpha, x.lo),
+                       act_anywhere(activation, digits, alpha, x.hi)};
+    const block y = {act_near(activation, digits, alpha, x.lo),
+                     act_near(activation, digits, alpha, x.hi)};
+    if (UNLIKELY(!are_near(activation, alpha, x)))
         return (block){act_far(activation, alpha, x.lo, y.lo),
                        act_far(activation, alpha, x.hi, y.hi)};
     return y;
@@ -396,7 +495,7 @@ INLINE block act(enum activation activation, vfloat alpha, block x)
  * its slope share: an exponential and a reciprocal. */
 INLINE vfloat slope_of_sigmoid(vmask is_low, vfloat low, vfloat rest, vfloat w)
 {
-    const struct exponential e = exponential_of(low, rest);
+    const struct exponential e = exponential_of(1, low, rest);
     const vfloat power = power_of(e), r = reciprocal(splat(1) + power);
     const vfloat p = pick_lanes(is_less(splat(LEAST), low), e.p, splat(0)) * r;
     const vfloat t =
@@ -421,7 +520,7 @@ INLINE vfloat slope_of_quick_gelu(vfloat x, vfloat alpha)
 INLINE vfloat slope_of_gelu_tanh(vfloat x)
 {
     const vfloat near = within(12.5f, x); /* as gelu_tanh, whose z this is */
-    const struct pair z = gelu_tanh_exponent(near);
+    const struct pair z = gelu_tanh_exponent(OF_FLOATS, near);
     const vmask is_low = is_less(x, splat(0));
     const vfloat w = near * multiply_add(splat(3 * 0x1.2444f2p-4f), near * near,
                                          splat(0x1.988454p+0f));
@@ -430,9 +529,9 @@ INLINE vfloat slope_of_gelu_tanh(vfloat x)
 }
 
 /* Phi(x) + x * e^(-x^2 / 2) / sqrt(2 pi) */
-INLINE vfloat slope_of_gelu(vfloat x)
+INLINE vfloat slope_of_gelu(enum digits digits, vfloat x)
 {
-    const struct normal_tail tail = normal_tail_of(x);
+    const struct normal_tail tail = normal_tail_of(digits, x);
     const vfloat p =
         multiply_add(splat(-0x1.988454p-2f) * tail.a, tail.e.p, tail.p);
     const vfloat below = scaled(p, tail.e.k);
@@ -444,13 +543,13 @@ INLINE vfloat slope_of_one_side(vfloat x, vfloat above)
     return pick_lanes(is_less(splat(0), x), above, splat(0));
 }
 
-INLINE vfloat slope_of_number(enum activation activation, vfloat alpha,
-                              vfloat x)
+INLINE vfloat slope_of_number(enum activation activation, enum digits digits,
+                              vfloat alpha, vfloat x)
 {
     if (activation == ACT_SILU)
         return slope_of_silu(x);
     if (activation == ACT_GELU)
-        return slope_of_gelu(x);
+        return slope_of_gelu(digits, x);
     if (activation == ACT_GELU_TANH)
         return slope_of_gelu_tanh(x);
     if (activation == ACT_RELU2)
@@ -463,9 +562,76 @@ INLINE vfloat slope_of_number(enum activation activation, vfloat alpha,
 }
 
 /* NaN stays. */
-INLINE vfloat slope_of(enum activation activation, vfloat alpha, vfloat x)
+INLINE vfloat slope_of(enum activation activation, enum digits digits,
+                       vfloat alpha, vfloat x)
 {
-    return pick_lanes(is_nan(x), x, slope_of_number(activation, alpha, x));
+    return pick_lanes(is_nan(x), x,
+                      slope_of_number(activation, digits, alpha, x));
+}
+
+/* ------------------------------------------------- values and their slopes */
+
+struct act_and_slope {
+    vfloat value, slope;
+};
+
+/* s = sigmoid(z) has the slope s * sigmoid(-z) * z', and sigmoid(-z) is
+ * s * e^-z. */
+INLINE struct act_and_slope slope_near(enum activation activation,
+                                       enum digits digits, vfloat alpha,
+                                       vfloat x)
+{
+    const struct pair z = exponent_of(activation, digits, alpha, x);
+    const vfloat power = power_near(z);
+    const vfloat s = splat(1) / (splat(1) + power), opposite = power * s;
+    const vfloat value = factor_of(activation, x) * s;
+    vfloat by = value; /* x * z' * s */
+    if (activation == ACT_SIGMOID)
+        return (struct act_and_slope){value, value * opposite};
+    if (activation == ACT_QUICK_GELU)
+        by = z.value * s;
+    if (activation == ACT_GELU_TANH)
+        by = value * multiply_add(splat(3 * 0x1.2444f2p-4f), x * x,
+                                  splat(0x1.988454p+0f));
+    return (struct act_and_slope){value, multiply_add(by, opposite, s)};
+}
+
+INLINE struct act_and_slope slope_anywhere(enum activation activation,
+                                           enum digits digits, vfloat alpha,
+                                           vfloat x)
+{
+    return (struct act_and_slope){act_anywhere(activation, digits, alpha, x),
+                                  slope_of(activation, digits, alpha, x)};
+}
+
+INLINE struct act_and_slope slope_far(enum activation activation, vfloat alpha,
+                                      vfloat x, struct act_and_slope near)
+{
+    const vmask is = is_near(activation, alpha, x);
+    const struct act_and_slope any =
+        slope_anywhere(activation, OF_FLOATS, alpha, x);
+    return (struct act_and_slope){pick_lanes(is, near.value, any.value),
+                                  pick_lanes(is, near.slope, any.slope)};
+}
+
+/* Of a block, to value and slope. */
+INLINE void act_with_slope(enum activation activation, enum digits digits,
+                           vfloat alpha, block x, block *value, block *slope)
+{
+    struct act_and_slope lo, hi;
+    if (!has_near(activation)) {
+        lo = slope_anywhere(activation, digits, alpha, x.lo);
+        hi = slope_anywhere(activation, digits, alpha, x.hi);
+    } else {
+        lo = slope_near(activation, digits, alpha, x.lo);
+        hi = slope_near(activation, digits, alpha, x.hi);
+        if (UNLIKELY(!are_near(activation, alpha, x))) {
+            lo = slope_far(activation, alpha, x.lo, lo);
+            hi = slope_far(activation, alpha, x.hi, hi);
+        }
+    }
+    *value = (block){lo.value, hi.value};
+    *slope = (block){lo.slope, hi.slope};
 }
 
 #endif

@@ -7,6 +7,11 @@
  *     vfloat, block                 LANES floats; two of them, lo and hi
  *     larger_magnitude              |x|, or magnitude where that is larger or x
  *                                   is NaN
+ *     smaller_magnitude             |x|, or most where that is smaller; of NaN
+ *                                   a number
+ *     largest_magnitude             of both vectors of a block, lane by lane;
+ *                                   a NaN may be left out
+ *     unless_negative               x, or -0 where it is negative
  *     larger_integers               lane by lane
  *     largest_lane                  of lanes that are not NaN
  *     largest_lanes4                the same of four vectors, none of them NaN

@@ -141,6 +141,23 @@ INLINE vfloat larger_magnitude(vfloat x, vfloat magnitude)
     return _mm512_range_ps(x, magnitude, LARGER_MAGNITUDE);
 }
 
+INLINE vfloat smaller_magnitude(vfloat x, float most)
+{
+    enum { SMALLER_MAGNITUDE = 0xA };
+    return _mm512_range_ps(x, splat(most), SMALLER_MAGNITUDE);
+}
+
+INLINE vfloat largest_magnitude(block x)
+{
+    return larger_magnitude(x.lo, x.hi);
+}
+
+INLINE vfloat unless_negative(vfloat x)
+{
+    /* the second where one is NaN, or both are 0 */
+    return _mm512_max_ps(splat(-0.0f), x);
+}
+
 INLINE vint larger_integers(vint a, vint b)
 {
     return (vint)_mm512_max_epi32((__m512i)a, (__m512i)b);
@@ -310,13 +327,22 @@ INLINE raw16 joined(raw16 x, raw16 y, int64_t first)
         x, _mm512_add_epi16(lane, _mm512_set1_epi16((short)first)), y);
 }
 
+/* The bytes of words: permutations of bytes are one operation, those of words
+ * two. */
+INLINE __m512i bytes_of_words(__m512i index)
+{
+    return _mm512_add_epi16(
+        _mm512_mullo_epi16(index, _mm512_set1_epi16(0x0202)),
+        _mm512_set1_epi16(0x0100));
+}
+
 /* Words 0, 2, 4 .., then 1, 3, 5 ..; and back. */
 INLINE raw16 even_words_first(raw16 x)
 {
     const __m512i index = _mm512_set_epi16(
         31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1, 30, 28, 26,
         24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
-    return _mm512_permutexvar_epi16(index, x);
+    return _mm512_permutexvar_epi8(bytes_of_words(index), x);
 }
 
 INLINE raw16 alternate_words(raw16 x)
@@ -324,7 +350,7 @@ INLINE raw16 alternate_words(raw16 x)
     const __m512i index = _mm512_set_epi16(
         31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22,
         6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
-    return _mm512_permutexvar_epi16(index, x);
+    return _mm512_permutexvar_epi8(bytes_of_words(index), x);
 }
 
 INLINE block split_f16(raw16 x)
@@ -362,10 +388,11 @@ INLINE block widen_bf16(raw16 x)
         _mm512_set_epi16(15, 0, 14, 0, 13, 0, 12, 0, 11, 0, 10, 0, 9, 0, 8, 0,
                          7, 0, 6, 0, 5, 0, 4, 0, 3, 0, 2, 0, 1, 0, 0, 0);
     const __m512i high = _mm512_or_si512(low, _mm512_set1_epi16(16));
-    return (block){_mm512_castsi512_ps(
-                       _mm512_maskz_permutexvar_epi16(0xAAAAAAAAu, low, x)),
-                   _mm512_castsi512_ps(
-                       _mm512_maskz_permutexvar_epi16(0xAAAAAAAAu, high, x))};
+    const __mmask64 upper = 0xCCCCCCCCCCCCCCCCu; /* bytes of a lane */
+    return (block){_mm512_castsi512_ps(_mm512_maskz_permutexvar_epi8(
+                       upper, bytes_of_words(low), x)),
+                   _mm512_castsi512_ps(_mm512_maskz_permutexvar_epi8(
+                       upper, bytes_of_words(high), x))};
 }
 
 INLINE block split_bf16(raw16 x)

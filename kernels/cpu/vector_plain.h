@@ -33,6 +33,21 @@ INLINE vfloat at_most(vfloat most, vfloat x)
     return pick_lanes(is_less(most, x), most, x);
 }
 
+INLINE vfloat smaller_magnitude(vfloat x, float most)
+{
+    return at_most(splat(most), larger_magnitude(x, splat(0)));
+}
+
+INLINE vfloat largest_magnitude(block x)
+{
+    return larger_magnitude(x.lo, larger_magnitude(x.hi, splat(0)));
+}
+
+INLINE vfloat unless_negative(vfloat x)
+{
+    return pick_lanes(is_less(x, splat(0)), splat(-0.0f), x);
+}
+
 INLINE vfloat negative_magnitude(vfloat x)
 {
     return (vfloat)((vint)x | INT32_MIN);
