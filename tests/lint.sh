@@ -98,7 +98,7 @@ only "cJSON is private to server/wire and the client, and tests read with it" \
 only "libcurl is private to the client, and tests ask with it" \
     '#include <curl' 'client/|tests/http/|tests/bench/'
 only "the CUDA runtime is private to kernels/cuda, and tests drive it" \
-    '#include <cuda' 'kernels/cuda/|tests/(kernel|bench)/|tests/http/test_cuda_memory.c'
+    '#include <cuda' 'kernels/cuda/|tests/(kernel|bench)/|tests/calls/no_device.c|tests/http/test_cuda_memory.c'
 only "main.c alone opens backends, and ropectl's verify the CPU's; tests do" \
     '\broped_backend_(cpu|cuda|#)|backends\.def' 'server/main.c|client/local_call.c|server/base/config.c|kernels/|tests/'
 verdict "what ropectl prints goes through say.c or output.c, which make it printable" \

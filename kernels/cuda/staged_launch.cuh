@@ -10,6 +10,10 @@
 
 constexpr int kNormThreads = 256; // per block where groups are smaller
 
+// Bytes of shared memory that a block has beside rows, whichever of the kernels below it is of:
+// tests/calls/test_launches.c looks whether it is enough.
+constexpr int64_t kBesideRows = 2304;
+
 // Of a row, the last one not always whole.
 template <typename K>
 static int64_t vectors_of(const struct norm_args *args)
@@ -96,7 +100,7 @@ static enum roped_status stage_rows(struct norm_args *args, int rows,
     enum roped_status status = check_width(args, (int64_t)(INT_MAX / 2) * K::kVec, err);
     if (status)
         return status;
-    args->is_staged = needed + kOwnShared <= queue->shared_bytes;
+    args->is_staged = needed + kBesideRows <= queue->shared_bytes;
     args->by_elements = is_small<typename K::T>(args->n_rows * args->hidden, queue);
     *bytes = args->is_staged ? needed : 0;
     return ROPED_OK;
@@ -231,7 +235,7 @@ static int64_t bytes_of_packets(const struct norm_args *args, int n_shares,
     const int64_t bytes = (vectors + 1) * K::kVec * (int64_t)sizeof(float);
     const bool is_narrow = n_shares <= 32 && !(finds && vectors >= kLeastFoundVectors);
     if (is_narrow || args->addend || !begin_alike<K>(args) ||
-        bytes + kOwnShared > queue->shared_bytes)
+        bytes + kBesideRows > queue->shared_bytes)
         return 0;
     return bytes;
 }
