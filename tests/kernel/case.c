@@ -88,11 +88,28 @@ void case_set_int(const struct roped_tensor *tensor, int64_t i, int64_t value)
         ((int64_t *)tensor->data)[i] = value;
 }
 
-void case_strides(struct random_source *source, struct runner_options *options)
+/* Of the input that has most. */
+static int64_t most_tokens(const struct roped_call *call)
+{
+    int64_t most = 0;
+    for (int i = 0; i < call->n_in; i++) {
+        if (!roped_tensor_given(&call->in[i]) ||
+            !(call->op->in[i].flags & ROPED_STRIDED))
+            continue;
+        int64_t tokens = roped_tensor_tokens(&call->in[i]);
+        most = tokens > most ? tokens : most;
+    }
+    return most;
+}
+
+void case_strides(struct random_source *source, const struct roped_call *call,
+                  struct runner_options *options)
 {
     static const int64_t gaps[] = {0, 1, 3, 8, 16, 72, 4096};
+    enum { MOST_BETWEEN = 1 << 23 }; /* elements, or memory would not do */
     options->has_strides = random_once_in(source, 3);
-    options->gap = (int)random_pick(source, gaps, 7);
+    const int64_t gap = random_pick(source, gaps, 7);
+    options->gap = gap * most_tokens(call) > MOST_BETWEEN ? 8 : (int)gap;
     options->is_fused = random_once_in(source, 2);
     options->packs_outputs = random_once_in(source, 2);
 }

@@ -34,8 +34,10 @@ void case_param(struct roped_call *call, const char *name, const char *text);
 /* Those of "a=1&b=2", if it is not NULL. */
 void case_params(struct roped_call *call, const char *params);
 
-/* Steps, of any kind, for one call in three. */
-void case_strides(struct random_source *source, struct runner_options *options);
+/* Steps, of any kind, for one call in three; less far apart where rows are
+ * many. */
+void case_strides(struct random_source *source, const struct roped_call *call,
+                  struct runner_options *options);
 
 /* Frees the data of every input. */
 void case_free(struct roped_call *call);

@@ -152,7 +152,7 @@ static void expect_norm_of_residual(struct random_call *made)
     struct runner_options options = {.misalign_elements =
                                          random_once_in(&source, 4),
                                      .in_place = random_once_in(&source, 2)};
-    case_strides(&source, &options);
+    case_strides(&source, &made->call, &options);
     set_param(made, "sum_rounding", "type");
     random_call_judge(made);
     if (!run(made, &made->call, &options))

@@ -136,7 +136,7 @@ static void make(struct swept *swept, const struct roped_op *op, int i)
         .updates_apart = random_once_in(&source, 4),
         .use_table = use->required || (random_once_in(&source, 2) &&
                                        has_small_table(&made->call))};
-    case_strides(&source, &swept->options);
+    case_strides(&source, &made->call, &swept->options);
     if (random_once_in(&source, 6))
         hide_values(swept);
 }
