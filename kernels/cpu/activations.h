@@ -32,8 +32,8 @@ INLINE vfloat lost_of(vfloat a, vfloat b, vfloat product)
 enum digits {
     OF_FLOATS, /* nothing, and all */
     OF_WORDS,  /* x has 11 digits at most, so that float32 has those of x * x */
-    SHORT      /* the same, and 2^-17 of the result does not count: it becomes
-                * one of 16 bits, and nothing is rounded before */
+    SHORT      /* the same, and what an exponent loses does not count: the
+                * result becomes one of 16 bits, and nothing is rounded before */
 };
 
 /* Of x * x, which is square. */
@@ -237,55 +237,16 @@ static const _Alignas(64) float ratio_pieces[RATIO_STEPS][RATIO_PIECES] = {
      0x1.037492p-24f, 0x1.575886p-25f, 0x1.d4cb98p-26f, 0x1.48c428p-26f},
 };
 
-/* The same by one step less, to 2^-17.7: for SHORT. */
-static const _Alignas(64) float short_pieces[RATIO_STEPS - 1][RATIO_PIECES] = {
-    {0x1.d0aecap-2f, 0x1.84b6cap-2f, 0x1.4b1dbcp-2f, 0x1.1e7c16p-2f,
-     0x1.f6702ep-3f, 0x1.bdb9dep-3f, 0x1.8f6838p-3f, 0x1.690b2ap-3f,
-     0x1.3aad82p-3f, 0x1.0bb938p-3f, 0x1.d0b2e4p-4f, 0x1.99c296p-4f,
-     0x1.6e03f6p-4f, 0x1.4a723cp-4f, 0x1.2d01f6p-4f, 0x1.1445ap-4f,
-     0x1.eba594p-5f, 0x1.ac625cp-5f, 0x1.7b5f14p-5f, 0x1.545284p-5f,
-     0x1.34804ep-5f, 0x1.1a156cp-5f, 0x1.03cfp-5f,   0x1.e18dd4p-6f,
-     0x1.b1d6c4p-6f, 0x1.7f2b4cp-6f, 0x1.57119cp-6f, 0x1.368cbcp-6f,
-     0x1.1ba6bep-6f, 0x1.0508cep-6f, 0x1.e381b2p-7f, 0x1.c23e3ap-7f},
-    {-0x1.5e6eaap-2f,  -0x1.06bfccp-2f,  -0x1.932366p-3f,  -0x1.3baf64p-3f,
-     -0x1.f794a8p-4f,  -0x1.9851f6p-4f,  -0x1.4ffe68p-4f,  -0x1.18274ep-4f,
-     -0x1.b405c4p-5f,  -0x1.432b0ep-5f,  -0x1.ef2cb4p-6f,  -0x1.85dc7p-6f,
-     -0x1.3a008ap-6f,  -0x1.01c9b8p-6f,  -0x1.ae3694p-7f,  -0x1.6c06b4p-7f,
-     -0x1.21ae66p-7f,  -0x1.b9fa3ep-8f,  -0x1.5bcb28p-8f,  -0x1.188fep-8f,
-     -0x1.cdee9cp-9f,  -0x1.82bde4p-9f,  -0x1.486daep-9f,  -0x1.1a50fep-9f,
-     -0x1.cabc98p-10f, -0x1.662d1ap-10f, -0x1.1f523ap-10f, -0x1.d718b2p-11f,
-     -0x1.892adp-11f,  -0x1.4d1034p-11f, -0x1.1dbdep-11f,  -0x1.efa53ap-12f},
-    {0x1.a66bd2p-3f,  0x1.231d94p-3f,  0x1.9b6ddp-4f,   0x1.297b7ep-4f,
-     0x1.b74f4ap-5f,  0x1.4aa718p-5f,  0x1.fa8542p-6f,  0x1.8a3402p-6f,
-     0x1.171c6ap-6f,  0x1.6de71p-7f,   0x1.f4aeb4p-8f,  0x1.6323b6p-8f,
-     0x1.03bae4p-8f,  0x1.85f6cp-9f,   0x1.2b684ep-9f,  0x1.d4cf1ep-10f,
-     0x1.504d26p-10f, 0x1.c2b692p-11f, 0x1.3be1cap-11f, 0x1.cb1426p-12f,
-     0x1.57a6fep-12f, 0x1.07b402p-12f, 0x1.9d4882p-13f, 0x1.49b8b8p-13f,
-     0x1.e5103p-14f,  0x1.4ed03ep-14f, 0x1.e143ccp-15f, 0x1.65522cp-15f,
-     0x1.107bb4p-15f, 0x1.a8f7b4p-16f, 0x1.51bbeap-16f, 0x1.10d024p-16f},
-    {-0x1.b0eb38p-4f,  -0x1.16400ap-4f,  -0x1.6f2716p-5f,  -0x1.f05d12p-6f,
-     -0x1.572834p-6f,  -0x1.e47542p-7f,  -0x1.5c9d5p-7f,   -0x1.feb858p-8f,
-     -0x1.4b072ep-8f,  -0x1.84d832p-9f,  -0x1.e022bcp-10f, -0x1.3562c8p-10f,
-     -0x1.9dace6p-11f, -0x1.1d835cp-11f, -0x1.95311p-12f,  -0x1.26936p-12f,
-     -0x1.7d1e18p-13f, -0x1.c2fd82p-14f, -0x1.1a8f48p-14f, -0x1.72ee1ep-15f,
-     -0x1.fa067ap-16f, -0x1.64781p-16f,  -0x1.02153p-16f,  -0x1.7e9756p-17f,
-     -0x1.fc83dep-18f, -0x1.36dfap-18f,  -0x1.90e1bcp-19f, -0x1.0dd1a8p-19f,
-     -0x1.784872p-20f, -0x1.0e42bp-20f,  -0x1.8e1ad8p-21f, -0x1.2b9de4p-21f},
-};
-
-INLINE vfloat ratio_by_pieces(enum digits digits, vfloat a)
+INLINE vfloat ratio_by_pieces(vfloat a)
 {
-    const int steps = digits == SHORT ? RATIO_STEPS - 1 : RATIO_STEPS;
-    const float(*pieces)[RATIO_PIECES] =
-        digits == SHORT ? short_pieces : ratio_pieces;
     enum { PIECE = 20 }; /* bits below its number */
     const vint bits = (vint)(a + splat(2));
     const vint piece = bits >> PIECE;
     const vint middle = (piece << PIECE) | (1 << (PIECE - 1));
     const vfloat r = (vfloat)bits - (vfloat)middle;
-    vfloat p = look_up(pieces[steps - 1], piece);
-    for (int i = steps - 2; i >= 0; i--)
-        p = multiply_add(p, r, look_up(pieces[i], piece));
+    vfloat p = look_up(ratio_pieces[RATIO_STEPS - 1], piece);
+    for (int i = RATIO_STEPS - 2; i >= 0; i--)
+        p = multiply_add(p, r, look_up(ratio_pieces[i], piece));
     return p;
 }
 
@@ -323,7 +284,7 @@ INLINE struct normal_tail normal_tail_of(enum digits digits, vfloat x)
     const struct exponential e =
         exponential_of(-0.5f, square, lost_of_square(digits, a, square));
     const vfloat ratio =
-        HAS_POWERS ? ratio_by_pieces(digits, a) : ratio_by_quotients(a);
+        HAS_POWERS ? ratio_by_pieces(a) : ratio_by_quotients(a);
     return (struct normal_tail){a, ratio * e.p, e};
 }
 
