@@ -114,6 +114,7 @@ static struct cpu_normal normal_of(const struct normal_rows *from, int64_t row)
                                                             : ROPED_F32,
                                .rounds_product = norm->rounds_product,
                                .s = from->rows->s[row - from->row],
+                               .in_order = has_words(from->loop->call),
                                /* of the next batch */
                                .ahead = from->rows->n * from->rows->stride.x *
                                         (int64_t)roped_dtype_bytes(from->from)};

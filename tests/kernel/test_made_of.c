@@ -531,6 +531,98 @@ TEST(gated_rmsnorm_is_rmsnorm_and_act_and_mul)
     }
 }
 
+/* --------------------------------------------------------- norms that are
+ * known
+ */
+
+static void call_of(struct roped_call *call, const struct roped_op *op,
+                    const struct roped_tensor *x,
+                    const struct roped_tensor *residual,
+                    const struct roped_tensor *weight, const char *params)
+{
+    struct roped_error err = {.text = ""};
+    roped_call_init(call, op);
+    case_params(call, params);
+    case_bind(call, "x", x);
+    if (roped_op_input(op, "residual") >= 0)
+        case_bind(call, "residual", residual);
+    if (weight) {
+        case_param(call, "eps", "0");
+        case_bind(call, "weight", weight);
+    }
+    CHECK_OK(roped_call_resolve(call, &err), &err);
+    CHECK_OK(runner_run(&runner, call, &plain, &err), &err);
+}
+
+/* Whose groups of 16 are of any magnitude. */
+static struct roped_tensor random_weight(int64_t width, bool is_small)
+{
+    struct roped_tensor weight = case_tensor(&source, ROPED_F32, 1, &width, 1);
+    int exponent = 0;
+    for (int64_t i = 0; i < width; i++) {
+        if (i % 16 == 0)
+            exponent = (int)random_int(&source, is_small ? -149 : -60, 20);
+        /* with a bias of 0, which is added, no weight is -0 */
+        const float w = (float)ldexp(reference_value(&weight, i), exponent);
+        values_set(&weight, i, w == 0 ? 0 : w);
+    }
+    return weight;
+}
+
+/* The norm of ones, and zeros to be added, is the weight, whose codes quantize
+ * makes. */
+static void expect_codes_of_weight(const struct roped_op *op,
+                                   enum roped_dtype dtype, const char *params,
+                                   bool is_small)
+{
+    static struct roped_call norm, codes;
+    static struct random_call made; /* for the report */
+    const int64_t rows = random_int(&source, 1, 9);
+    const int64_t width = 32 * random_int(&source, 1, 90);
+    const int64_t of_x[] = {rows, width}, of_one[] = {1, width};
+    struct roped_tensor x = case_tensor(&source, dtype, 2, of_x, 0);
+    struct roped_tensor zeros = case_tensor(&source, dtype, 2, of_x, 0);
+    struct roped_tensor weight = random_weight(width, is_small), row = weight;
+    for (int64_t i = 0; i < rows * width; i++) {
+        values_set(&x, i, 1);
+        values_set(&zeros, i, 0);
+    }
+    row.rank = 2;
+    memcpy(row.dims, of_one, sizeof of_one);
+    call_of(&norm, op, &x, &zeros, &weight, params);
+    call_of(&codes, roped_op_find("quantize"), &row, NULL, NULL, params);
+    made.op = norm.op;
+    memcpy(made.in, norm.in, sizeof made.in);
+    const struct roped_tensor *found = output(&norm, "y");
+    struct roped_tensor last = *output(&codes, "y");
+    for (int64_t i = 0; i < rows; i++) {
+        struct roped_tensor one = last;
+        one.data = (char *)found->data + i * roped_tensor_bytes(&last);
+        expect_equal(&made, &one, &last, params);
+    }
+    runner_free_outputs(&norm);
+    runner_free_outputs(&codes);
+    free(x.data);
+    free(zeros.data);
+    free(weight.data);
+}
+
+TEST(codes_of_the_norm_of_ones_are_those_of_the_weight)
+{
+    static const enum roped_dtype types[] = {ROPED_F32, ROPED_F16, ROPED_BF16};
+    static const char *const params[] = {
+        "output_dtype=mxfp8&dynamic=true", "output_dtype=mxfp4&dynamic=true",
+        "output_dtype=nvfp4&dynamic=true", "output_dtype=int8&dynamic=true",
+        "output_dtype=e4m3&dynamic=true"};
+    const struct roped_op *const ops[] = {
+        roped_op_find("rmsnorm_quantize"),
+        roped_op_find("add_rmsnorm_quantize")};
+    for (int i = 0; i < check_cases(300); i++)
+        if (check_takes_case())
+            expect_codes_of_weight(ops[i / 30 % 2], types[i % 3],
+                                   params[i / 3 % 5], i / 15 % 2);
+}
+
 int main(int argc, char **argv)
 {
     return runner_main(&runner, argc, argv);
