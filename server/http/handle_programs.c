@@ -69,9 +69,7 @@ static enum roped_status take(struct request *request)
     return status;
 }
 
-/* The document of the program that the request holds, or that the client has
- * it.
- */
+/* Of the program that the request holds: its document, or 304. */
 static struct reply show(struct request *request)
 {
     struct buffer buffer;

@@ -86,8 +86,7 @@ static bool size_of(const void *context, const char *symbol, int64_t *size)
     return false;
 }
 
-/* ------------------------------------------------------------------ the call
- */
+/* ---------------------------------------------------------------- the call */
 
 /* The dims that an input has now; false: they follow from nothing. */
 static bool set_dims(const struct stretch *stretch, int input,
@@ -157,11 +156,11 @@ static void place(const struct stretch *stretch, struct roped_tensor *tensor,
                   uint64_t *at, struct random_source *source)
 {
     const int64_t element = (int64_t)roped_dtype_bytes(tensor->dtype);
-    const int64_t rows = roped_tensor_elements(tensor);
+    const int64_t n = roped_tensor_elements(tensor);
     const int64_t shift =
         stretch->is_shifted ? random_int(source, 0, 15) / element * element : 0;
     tensor->data = memory + *at + shift;
-    *at += (uint64_t)(2 * rows * element + 4096) / 256 * 256;
+    *at += (uint64_t)(2 * n * element + 4096) / 256 * 256;
 }
 
 static bool place_all(const struct stretch *stretch, struct roped_call *call,
@@ -218,8 +217,7 @@ static bool make(const struct stretch *stretch, struct roped_call *call,
     return true;
 }
 
-/* ------------------------------------------------------------------ the test
- */
+/* ---------------------------------------------------------------- the test */
 
 static void say(const struct random_call *made, const struct roped_call *call,
                 const struct roped_error *err)

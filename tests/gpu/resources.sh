@@ -7,31 +7,14 @@
 # for Orin:
 #   cmake --preset release -G Ninja -B build/orin -DCMAKE_CUDA_ARCHITECTURES=87-real
 #   ninja -C build/orin lib/libroped_cuda.a && tests/gpu/resources.sh build/orin
-# Wants cuobjdump: of the toolkit, or pip install nvidia-cuda-cuobjdump.
+# Wants cuobjdump (tests/gpu/kernels.sh).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-export PATH=$PATH:/usr/local/cuda/bin
 build=${1:-build/dev} architecture=${2:-}
 most_shared=49152 most_stack=128
-command -v cuobjdump >/dev/null || { echo "skipped: no cuobjdump"; exit 77; }
-mapfile -t objects < <(find "$build/kernels/cuda" -name '*.cu.o' | sort)
-[ ${#objects[@]} -gt 0 ] || { echo "$build has no CUDA objects" >&2; exit 1; }
+. tests/gpu/kernels.sh
 
-# "CHIP FILE REGISTERS STACK SHARED FUNCTION" of each kernel
-usage() {
-    local object
-    for object in "${objects[@]}"; do
-        cuobjdump -res-usage ${architecture:+-arch "$architecture"} "$object" 2>/dev/null |
-            awk -v file="$(basename "$object" .o)" '
-                /^arch = / {chip = $3}
-                /^ Function / {name = $2; sub(/:$/, "", name)}
-                /^ *REG:/ {
-                    for (i = 1; i <= NF; i++) {split($i, pair, ":"); value[pair[1]] = pair[2]}
-                    print chip, file, value["REG"], value["STACK"] + value["LOCAL"], value["SHARED"], name}'
-    done
-}
-
-all=$(usage)
+all=$(usage "$architecture")
 printf '%-8s %8s %10s %8s %8s %8s\n' chip kernels registers stack shared "on stack"
 awk '{
     n[$1]++
