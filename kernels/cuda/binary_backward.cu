@@ -6,6 +6,8 @@
 //     nothing            elementwise_kernel     reads g, a, b, writes both gradients
 //     one operand        sweep_*_kernel         reads g and the full operand, writes its gradient,
 //                                               and sums the other's terms (binary_sweep.cuh)
+//       beside rows      turn_kernel            the same, a row's threads ask for all of it at once
+//                                               (binary_turn.cuh)
 //       of narrow rows   rows_kernel,           the same, rows that follow each other in memory as
 //                        columns_kernel         one (binary_rows.cuh, binary_columns.cuh)
 //       of many odd      few_terms_kernel       the same by single elements: a thread has all terms
@@ -26,6 +28,7 @@
 #include "cuda/binary_columns.cuh"
 #include "cuda/binary_few.cuh"
 #include "cuda/binary_rows.cuh"
+#include "cuda/binary_turn.cuh"
 
 // ------------------------------------------------------------------------------------ elementwise
 
@@ -106,12 +109,16 @@ static enum roped_status launch_one(const struct roped_call *call, int32_t sum_s
     const struct binary_plan *plan = reinterpret_cast<const struct binary_plan *>(call->plan);
     struct sweep_args args = {};
     struct columns_shape columns;
+    name_tensors(call, sum_side, &args.sum);
+    if (is_of_rows<T>(plan, sum_side, &args.sum))
+        return launch_rows<T>(plan, args.sum, queue, err);
+    const struct turn_layout turn = lay_out_turn<T>(plan, sum_side, &args.sum);
+    if (turn.threads > 0)
+        return launch_turn<T>(&turn, &args.sum, queue, err);
     if (is_of_few_columns<T>(plan, sum_side))
         return launch_few<T>(call, sum_side, queue, err);
     if (is_of_elements(plan, sum_side) || !name_sweep<T>(call, sum_side, kSweepOne, &args))
         return launch_elements<T>(call, sum_side, queue, err);
-    if (is_of_rows<T>(plan, sum_side))
-        return launch_rows<T>(plan, args.sum, queue, err);
     if (is_of_columns<T>(plan, sum_side, &columns))
         return launch_columns<T>(&columns, args.sum, queue, err);
     if (is_of_few_terms(&args, keeps_columns(plan, sum_side)))

@@ -1,5 +1,5 @@
 // binary_rows.cuh - both gradients of a binary function in one pass, where every row of one operand
-// has one element of the other: many rows, whose width lanes and packets need not divide.
+// has one element of the other: many narrow rows, whose width packets do not divide.
 //
 // The rows of a warp follow each other in memory, so it takes packets of 16 bytes from the first to
 // the last, 32 at a time, whatever the width. A row begins and ends in any packet; a packet has
@@ -59,7 +59,6 @@ struct row_packet {
     typename packet<T, kVec>::raw g, x;
     T y, next_y; // of this row and of the one behind it
 
-    template <bool kIsWhole>
     __device__ __forceinline__ void begin(const rows_args &args, int64_t first_row, int64_t first,
                                           uint32_t place, uint32_t end)
     {
@@ -75,53 +74,44 @@ struct row_packet {
             return;
         const T *of_g = static_cast<const T *>(args.g) + first + at;
         const T *of_x = static_cast<const T *>(args.x) + first + at;
-        g = kIsWhole ? load_16(of_g) : load_elements<T, kVec>(of_g, n);
-        x = kIsWhole ? load_16(of_x) : load_elements<T, kVec>(of_x, n, 1.0f);
+        g = load_elements<T, kVec>(of_g, n);
+        x = load_elements<T, kVec>(of_x, n, 1.0f);
         y = values[row];
-        if (!kIsWhole && left < n)
+        if (left < n)
             next_y = values[row + 1];
     }
 };
 
 // Writes the gradient of a packet, and the sums of rows that end in it; carry is what packets
-// before base have of the row that is there. kIsWhole: each packet is of one row.
-template <typename T, int kVec, int kKind, bool kIsWhole>
+// before base have of the row that is there.
+template <typename T, int kVec, int kKind>
 __device__ __forceinline__ void finish_packet(const rows_args &args,
                                               const row_packet<T, kVec> &mine, int64_t first_row,
                                               int64_t first, uint32_t base, float &carry)
 {
     const int lane = threadIdx.x % 32;
     float x[kVec], of_x[kVec], of_y[kVec], low = 0.0f, high = 0.0f;
-    kept_elements<T, kKind, kIsWhole ? 1 : kVec> kept;
+    kept_elements<T, kKind, kVec> kept;
     packet<T, kVec>::widen(mine.x, x);
     const float y = args.has_values ? element<T>::to_float(mine.y) : args.one.y;
     const float next_y = args.has_values ? element<T>::to_float(mine.next_y) : args.one.y;
-    if constexpr (kIsWhole) {
-        kept.y[0] = y;
-        kept.begin(kKind);
-    } else {
-        kept.begin_of_two(kKind, mine.left, y, next_y);
-    }
+    kept.begin_of_two(kKind, mine.left, y, next_y);
 #pragma unroll
     for (int i = 0; i < kVec; i++)
         x[i] = args.has_values ? x[i] : args.one.x;
     packet_terms<T, kKind>(kKind, mine.g, mine.x, false, x, kept, of_x, of_y);
 #pragma unroll
     for (int i = 0; i < kVec; i++) {
-        const bool is_low = kIsWhole || i < mine.left;
-        const float term = kIsWhole || i < mine.n ? of_y[i] : 0.0f;
+        const bool is_low = i < mine.left;
+        const float term = i < mine.n ? of_y[i] : 0.0f;
         low += is_low ? term : 0.0f;
         high += is_low ? 0.0f : term;
     }
-    T *to = static_cast<T *>(args.grad_x) + first + mine.at;
-    if (!kIsWhole)
-        store_elements<T, kVec>(to, of_x, mine.n);
-    else if (mine.n > 0)
-        packet<T, kVec>::store(to, of_x);
-    const float before = kIsWhole ? 0.0f : __shfl_up_sync(0xFFFFFFFFu, high, 1);
+    store_elements<T, kVec>(static_cast<T *>(args.grad_x) + first + mine.at, of_x, mine.n);
+    const float before = __shfl_up_sync(0xFFFFFFFFu, high, 1);
     const uint32_t begin = mine.row * args.width; // of the row
     const int first_lane = begin <= base ? 0 : (int)((begin - base + kVec - 1) / kVec);
-    float sum = !kIsWhole && lane > 0 ? low + before : low;
+    float sum = lane > 0 ? low + before : low;
 #pragma unroll
     for (int distance = 1; distance < 32; distance *= 2) {
         if (distance >= (int)args.most_packets)
@@ -139,13 +129,13 @@ __device__ __forceinline__ void finish_packet(const rows_args &args,
 
 constexpr int kRowsThreads = 256;
 
-// Blocks of so many threads that find room on a multiprocessor. Quotients whose packets
-// have two rows take the registers that they need (0), but for float16's: few would wait longer.
-template <typename T, int kKind, bool kIsWhole>
-constexpr int kRowsBlocks = kIsWhole || kKind == kBinaryMul || std::is_same_v<T, __half> ? 4 : 0;
+// Blocks of so many threads that find room on a multiprocessor. Quotients take the registers that
+// they need (0), but for float16's: few would wait longer.
+template <typename T, int kKind>
+constexpr int kRowsBlocks = kKind == kBinaryMul || std::is_same_v<T, __half> ? 4 : 0;
 
-template <typename T, int kKind, bool kIsWhole>
-__global__ void __launch_bounds__(kRowsThreads, kRowsBlocks<T, kKind, kIsWhole>)
+template <typename T, int kKind>
+__global__ void __launch_bounds__(kRowsThreads, kRowsBlocks<T, kKind>)
     rows_kernel(const __grid_constant__ struct rows_args args)
 {
     constexpr int kVec = kVecOf<T>, kAhead = 2; // packets of a lane whose loads are one wait
@@ -162,13 +152,13 @@ __global__ void __launch_bounds__(kRowsThreads, kRowsBlocks<T, kKind, kIsWhole>)
         row_packet<T, kVec> packets[kAhead];
 #pragma unroll
         for (int i = 0; i < kAhead; i++)
-            packets[i].template begin<kIsWhole>(args, first_row, first,
-                                                base + i * step + threadIdx.x % 32 * kVec, end);
+            packets[i].begin(args, first_row, first, base + i * step + threadIdx.x % 32 * kVec,
+                             end);
 #pragma unroll
         for (int i = 0; i < kAhead; i++)
             if (base + i * step < end)
-                finish_packet<T, kVec, kKind, kIsWhole>(args, packets[i], first_row, first,
-                                                        base + i * step, carry);
+                finish_packet<T, kVec, kKind>(args, packets[i], first_row, first, base + i * step,
+                                              carry);
     }
 }
 
@@ -196,43 +186,19 @@ static inline int64_t rows_of_warp(int64_t n_rows, int64_t width, int vec)
     return best;
 }
 
-// Whole rows, and others, of more packets are a sweep's.
-constexpr int64_t kMostWholePackets = 256, kMostOddPackets = 64;
-
-// Has a sweep (binary_sweep.cuh) lanes for the packets of a row, which many packets fill, and are
-// three quarters of what its iterations ask for at once there, or is a row a packet?
-static inline bool fits_sweep(int64_t packets, int64_t n_packets)
-{
-    const int64_t lanes =
-        power_of_two(spread_of_row(packets, packets, steps_of_thread(n_packets)), kSumThreads);
-    const int64_t steps = blocks_of(blocks_of(packets, lanes), kSweepUnroll) * kSweepUnroll;
-    const bool fits_lanes =
-        packets > kMostOddPackets || packets % 8 == 0 || (packets & (packets - 1)) == 0;
-    return fits_lanes && (packets == 1 || 4 * packets >= 3 * steps * lanes);
-}
-
-// Are there enough rows, of which lanes of a sweep would idle, or which have no packets at all?
-// Products of a few whole packets are enough for half as many warps.
+// Are there enough rows, and are they odd and narrow? Others take one turn of their threads
+// (binary_turn.cuh), and so do those of a few packets more where each element is long.
 template <typename T>
-static bool is_of_rows(const struct binary_plan *plan, int32_t sum_side)
+static bool is_of_rows(const struct binary_plan *plan, int32_t sum_side, const struct sum_args *sum)
 {
     constexpr int kVec = kVecOf<T>;
-    if (plan->rank != 2 || keeps_columns(plan, sum_side))
+    if (plan->rank != 2 || keeps_columns(plan, sum_side) ||
+        !are_aligned({sum->g, sum->x, sum->grad_x}))
         return false;
-    const int64_t n_rows = plan->dim[0].size, width = plan->dim[1].size, packets = width / kVec;
-    const bool is_whole = width % kVec == 0, fits = is_whole && fits_sweep(packets, plan->n / kVec);
-    const bool is_narrow = is_whole && packets <= 4 && plan->function != BINARY_DIV;
-    return !fits && width >= kVec &&
-           width <= (is_whole ? kMostWholePackets : kMostOddPackets) * kVec &&
-           n_rows / rows_of_warp(n_rows, width, kVec) >= (is_narrow ? 4 : 8) * kMultiprocessors;
-}
-
-template <typename T, bool kIsWhole>
-static kernel_fn<rows_args> *rows_kernel_of(int32_t kind)
-{
-    return kind == kBinaryMul     ? rows_kernel<T, kBinaryMul, kIsWhole>
-           : kind == kBinaryOverY ? rows_kernel<T, kBinaryOverY, kIsWhole>
-                                  : rows_kernel<T, kBinaryOverX, kIsWhole>;
+    const int64_t most_packets = sizeof(T) == 2 && plan->function != BINARY_DIV ? 6 : 4;
+    const int64_t n_rows = plan->dim[0].size, width = plan->dim[1].size;
+    return width % kVec != 0 && width >= kVec && width / kVec <= most_packets &&
+           n_rows / rows_of_warp(n_rows, width, kVec) >= 8 * kMultiprocessors;
 }
 
 template <typename T>
@@ -251,11 +217,12 @@ static enum roped_status launch_rows(const struct binary_plan *plan, const struc
     args.to_row = index_divisor(args.width);
     args.has_values = sum.has_values;
     args.one = sum.one;
-    const bool is_whole = args.width % kVecOf<T> == 0;
-    args.most_packets = (args.width + kVecOf<T> - 1) / kVecOf<T> + (is_whole ? 0 : 1);
-    kernel_fn<rows_args> *kernel =
-        is_whole ? rows_kernel_of<T, true>(sum.kind) : rows_kernel_of<T, false>(sum.kind);
-    return start(queue, kernel, dim3(kRowsThreads),
+    args.most_packets = args.width / kVecOf<T> + 2;
+    return start(queue,
+                 sum.kind == kBinaryMul     ? rows_kernel<T, kBinaryMul>
+                 : sum.kind == kBinaryOverY ? rows_kernel<T, kBinaryOverY>
+                                            : rows_kernel<T, kBinaryOverX>,
+                 dim3(kRowsThreads),
                  blocks_of(args.n_rows, args.rows_of_warp * (kRowsThreads / 32)), dim3(), args,
                  err);
 }

@@ -13,6 +13,14 @@ static inline int64_t step_of_rows(int64_t width, int vec)
     return step;
 }
 
+// Packets that cover a row of so many elements, wherever it begins.
+template <typename T>
+static inline int64_t packets_of_row(int64_t width)
+{
+    constexpr int kVec = kVecOf<T>;
+    return (kVec - step_of_rows(width, kVec) + width - 1) / kVec + 1;
+}
+
 // Names what a sweep walks. Is it one of the forms that it knows?
 template <typename T>
 static bool name_sweep(const struct roped_call *call, int32_t sum_side, int mode,
@@ -30,7 +38,7 @@ static bool name_sweep(const struct roped_call *call, int32_t sum_side, int mode
     args->width = inner_dim(plan, 0);
     args->most_threads = mode == kSweepOne ? kRowSumThreads : kSumThreads;
     args->is_shifted = args->has_gaps = args->width % kVec != 0;
-    args->packets = (kVec - step_of_rows(args->width, kVec) + args->width - 1) / kVec + 1;
+    args->packets = packets_of_row<T>(args->width);
     args->x_is_one = !(plan->dim[plan->rank - 1].in & ~sum_side);
     args->y_is_packed = !args->is_shifted && are_aligned({sum->y, sum->grad_y});
     if (n_summed > (is_columns ? 2 : 1) || !is_aligned(sum->g, 16))
