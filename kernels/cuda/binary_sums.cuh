@@ -516,13 +516,14 @@ static inline enum roped_status find_partial(int n, struct sum_args *const *sums
                                              const struct sum_groups *groups,
                                              struct roped_queue *queue, struct roped_error *err)
 {
-    int64_t n_partial = 0, n_counters = 0;
+    int64_t n_partial = 0, n_counters = 0, of_side[2] = {0, 0}; // whole packets
     float *partial;
     uint32_t *counters;
     for (int i = 0; i < n; i++) {
         if (sums[i]->n_segments == 1)
             continue;
-        n_partial += groups[i].n * sums[i]->n_segments * groups[i].n_sums;
+        of_side[i] = blocks_of(groups[i].n * sums[i]->n_segments * groups[i].n_sums, 4) * 4;
+        n_partial += of_side[i];
         n_counters += groups[i].n;
     }
     if (n_counters == 0)
@@ -534,7 +535,7 @@ static inline enum roped_status find_partial(int n, struct sum_args *const *sums
         sums[i]->counter = counters;
         if (sums[i]->n_segments == 1)
             continue;
-        partial += groups[i].n * sums[i]->n_segments * groups[i].n_sums;
+        partial += of_side[i];
         counters += groups[i].n;
     }
     return status;
