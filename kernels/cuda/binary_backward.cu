@@ -117,11 +117,12 @@ static enum roped_status launch_one(const struct roped_call *call, int32_t sum_s
         return launch_turn<T>(&turn, &args.sum, queue, err);
     if (is_of_few_columns<T>(plan, sum_side))
         return launch_few<T>(call, sum_side, queue, err);
-    if (is_of_elements(plan, sum_side) || !name_sweep<T>(call, sum_side, kSweepOne, &args))
+    const bool is_sweep = name_sweep<T>(call, sum_side, kSweepOne, &args);
+    if (is_of_elements(plan, sum_side))
         return launch_elements<T>(call, sum_side, queue, err);
-    if (is_of_columns<T>(plan, sum_side, &columns))
+    if (is_of_columns<T>(plan, sum_side, args.sum, &columns))
         return launch_columns<T>(&columns, args.sum, queue, err);
-    if (is_of_few_terms(&args, keeps_columns(plan, sum_side)))
+    if (!is_sweep || is_of_few_terms(&args, keeps_columns(plan, sum_side)))
         return launch_elements<T>(call, sum_side, queue, err);
     return launch_sweep<T>(&args, keeps_columns(plan, sum_side), queue, err);
 }
