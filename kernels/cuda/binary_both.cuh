@@ -24,18 +24,18 @@ struct both_args {
     struct both_side side[2];
 };
 
-template <typename T, int kKind>
+template <typename T, int kKind, int kMode>
 __device__ __forceinline__ void sweep_side(const both_side &side, const sum_block &block)
 {
     if (side.is_columns)
-        sweep_columns_of<T, kKind, kSweepBoth>(side.sweep, block);
+        sweep_columns_of<T, kKind, kMode>(side.sweep, block);
     else
-        sweep_rows_of<T, kKind, kSweepBoth>(side.sweep, block);
+        sweep_rows_of<T, kKind, kMode>(side.sweep, block);
 }
 
 // Of quotients a side knows whether it is the divisor's: it has no use for the other's terms.
-template <typename T, int kKind>
-__global__ void __launch_bounds__(kSumThreads, sizeof(T) == 4 && kKind == kBinaryMul ? 3 : 2)
+template <typename T, int kKind, int kMode>
+__global__ void __launch_bounds__(kSumThreads, sizeof(T) == 4 && kMode == kSweepBoth ? 3 : 2)
     sweep_both_kernel(const __grid_constant__ struct both_args args)
 {
     let_next_start();
@@ -45,11 +45,11 @@ __global__ void __launch_bounds__(kSumThreads, sizeof(T) == 4 && kKind == kBinar
     const uint32_t segment = quotient(block, side.by_groups);
     const sum_block place = {block - segment * side.n_groups, segment};
     if constexpr (kKind == kBinaryMul)
-        sweep_side<T, kBinaryMul>(side, place);
+        sweep_side<T, kBinaryMul, kMode>(side, place);
     else if (side.sweep.sum.kind == kBinaryOverY)
-        sweep_side<T, kBinaryOverY>(side, place);
+        sweep_side<T, kBinaryOverY, kMode>(side, place);
     else
-        sweep_side<T, kBinaryOverX>(side, place);
+        sweep_side<T, kBinaryOverX, kMode>(side, place);
 }
 
 constexpr int64_t kBothAtOnce = 2 * kMultiprocessors; // blocks that multiprocessors hold
@@ -94,10 +94,12 @@ static enum roped_status start_sides(struct both_args *args, int n_sides, int n_
     enum roped_status status = find_partial(n_sides, sums, groups, queue, err);
     if (status)
         return status;
-    return start(queue,
-                 sums[0]->kind == kBinaryMul ? sweep_both_kernel<T, kBinaryMul>
-                                             : sweep_both_kernel<T, kBinaryOver>,
-                 dim3((unsigned)n_threads), n_blocks, dim3(), *args, err);
+    // quotients, whose kernels are long, have one for rows that begin anywhere and for others
+    kernel_fn<both_args> *kernel =
+        sums[0]->kind != kBinaryMul      ? sweep_both_kernel<T, kBinaryOver, kSweepShifted>
+        : args->side[0].sweep.is_shifted ? sweep_both_kernel<T, kBinaryMul, kSweepShifted>
+                                         : sweep_both_kernel<T, kBinaryMul, kSweepBoth>;
+    return start(queue, kernel, dim3((unsigned)n_threads), n_blocks, dim3(), *args, err);
 }
 
 // Lays out both sides for one launch, whose blocks have as many threads as either side wants, and a
@@ -142,10 +144,10 @@ static enum roped_status start_both(struct both_args *args, int n_sides, struct 
 {
     constexpr int kVec = kVecOf<T>;
     struct both_side *first = &args->side[0], *second = &args->side[1];
-    const bool is_mul = first->sweep.sum.kind == kBinaryMul;
-    const int registers = sizeof(T) == 2 ? 128 : is_mul ? 80 : 104;
+    const bool is_mul = first->sweep.sum.kind == kBinaryMul, is_shifted = first->sweep.is_shifted;
+    const int registers = sizeof(T) == 2 ? 128 : is_mul && !is_shifted ? 80 : 104;
     int64_t n_first = 0;
-    if (n_sides == 2 && is_mul && first->is_columns && second->is_columns) {
+    if (n_sides == 2 && is_mul && !is_shifted && first->is_columns && second->is_columns) {
         const int n_threads =
             lay_out_sweep<kVec>(&first->sweep, true, fewest_steps(&first->sweep, true));
         n_first = groups_of<kVec>(&first->sweep, true, n_threads).n * first->sweep.sum.n_segments;
@@ -244,6 +246,15 @@ static bool is_of_cross(const struct binary_plan *plan)
 // threads that it needs.
 constexpr int64_t kMostOfOneLaunch = 1 << 20;
 
+// Have columns that begin anywhere fewer rows than there are places of a packet, or few elements?
+// Most step lanes would have none, or little to do.
+template <typename T>
+static bool is_of_few_rows(const struct sweep_args *args, bool is_columns)
+{
+    return is_columns && args->is_shifted &&
+           (args->sum.n_steps < kVecOf<T> || args->sum.n <= kMostOfOneLaunch);
+}
+
 template <typename T>
 static enum roped_status launch_both(const struct roped_call *call, struct roped_queue *queue,
                                      struct roped_error *err)
@@ -261,7 +272,8 @@ static enum roped_status launch_both(const struct roped_call *call, struct roped
     for (int32_t of = BINARY_IN_A; of <= BINARY_IN_B && !status; of++) {
         struct both_side *side = &both.side[n_sides];
         side->is_columns = keeps_columns(plan, of);
-        if (name_sweep<T>(call, of, kSweepBoth, &side->sweep))
+        if (name_sweep<T>(call, of, kSweepShifted, &side->sweep) &&
+            !is_of_few_rows<T>(&side->sweep, side->is_columns))
             n_sides++;
         else if (plan->n <= kMostOfOneLaunch)
             without_packets |= of;

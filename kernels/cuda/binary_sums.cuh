@@ -43,11 +43,13 @@ struct sum_args {
     int64_t n; // elements of grad_output
     int64_t n_kept;
     int64_t n_steps;
-    int64_t steps_per_segment; // a multiple of step lanes
-    uint32_t n_segments;
+    uint32_t n_runs;                        // of n_steps each: a segment is of one
+    int64_t steps_per_segment;              // a multiple of step lanes
+    uint32_t n_segments;                    // of all runs
     float *partial;                         // [groups of sums][segments][sums of a group]
     uint32_t *counter;                      // [groups of sums]: how many segments are there
     struct sum_dim dim[ROPED_MAX_RANK + 1]; // kept ones first, the outermost first of either
+    struct sum_offsets of_run;              // elements to the next run
 };
 
 // ------------------------------------------------------------------------------------ places
@@ -107,6 +109,19 @@ __device__ __forceinline__ sum_offsets find(const sum_args &args, const sum_dim 
 __device__ __forceinline__ sum_offsets kept_offsets(const sum_args &args, int64_t kept)
 {
     return find(args, args.dim, args.n_kept_dims, kept, {0, 0});
+}
+
+// The first step of a segment among those of its run, whose place is added to at.
+__device__ __forceinline__ int64_t begin_segment(const sum_args &args, uint32_t segment,
+                                                 sum_offsets &at)
+{
+    if (args.n_runs > 1) {
+        const uint32_t part = segment / args.n_runs, run = segment - part * args.n_runs;
+        at.g += run * args.of_run.g;
+        at.x += run * args.of_run.x;
+        segment = part;
+    }
+    return segment * args.steps_per_segment;
 }
 
 // How a thread goes from step to step where these are n_inner side by side, outer times.
@@ -418,7 +433,7 @@ static inline void cut_steps(struct sum_args *args, int64_t step_lanes, int64_t 
     if (taken > clamp(2 * steps, steps_of_cut, taken))
         n_segments = blocks_of(taken, clamp(steps, of_cut, taken));
     args->steps_per_segment = blocks_of(blocks_of(taken, n_segments), unit) * unit * step_lanes;
-    args->n_segments = (uint32_t)blocks_of(args->n_steps, args->steps_per_segment);
+    args->n_segments = (uint32_t)blocks_of(args->n_steps, args->steps_per_segment) * args->n_runs;
 }
 
 static inline void lay_out_walk(struct walk_args *walk, int64_t step_lanes)
@@ -486,7 +501,7 @@ static inline void name_dims(const struct binary_plan *plan, int32_t sum_side, i
     int64_t g = 1, x = 1;
     struct sum_dim summed[ROPED_MAX_RANK], kept[ROPED_MAX_RANK];
     int n_kept = 0, n_summed = 0;
-    args->n_kept = args->n_steps = 1;
+    args->n_kept = args->n_steps = args->n_runs = 1;
     for (int i = plan->rank - 1; i >= 0; i--) {
         const int64_t size = plan->dim[i].size;
         const bool in_x = plan->dim[i].in & ~sum_side, is_kept = plan->dim[i].in & sum_side;

@@ -11,17 +11,24 @@
 // begins or ends a thread uses and stores a part. A thread of columns takes rows that begin at the
 // same place of a packet, so it has the same columns in each. Those of threads that take other rows
 // are shifted by some elements: the block adds them in shared memory, and of its lanes one more
-// than it writes sums of has columns that were shifted out of the others.
+// than it writes sums of has columns that were shifted out of the others. Of an operand that is
+// broadcast, too, rows begin elsewhere in a packet: a thread shifts what two of its packets have.
 #pragma once
 
 #include "cuda/binary_sums.cuh"
 #include "cuda/device/shifted.cuh"
 
 enum sweep_mode {
-    kSweepOne,  // x is not broadcast: its gradient is written on the way
-    kSweepBoth, // x is broadcast, too, and has a gradient of its own
-    kSweepCross // the same, but each row has one value of x: its gradient is summed on the way
+    kSweepOne,     // x is not broadcast: its gradient is written on the way
+    kSweepBoth,    // x is broadcast, too, and has a gradient of its own
+    kSweepShifted, // the same, and rows may begin anywhere in a packet
+    kSweepCross    // each row has one value of x: its gradient is summed on the way
 };
+
+__host__ __device__ constexpr bool is_of_both(int mode)
+{
+    return mode == kSweepBoth || mode == kSweepShifted;
+}
 
 constexpr int kRowSumThreads = 512; // at most, where a block has a row
 constexpr int kSweepUnroll = 4;     // steps per iteration: eight loads of 16 bytes in flight
@@ -42,6 +49,7 @@ struct sweep_args {
     uint32_t own_lanes;                 // of which it writes sums: one less where is_shifted
     int32_t y_is_packed;                // bool: 16 bytes of y and grad_y in one access
     int32_t x_is_one;                   // bool: x has one value along a row
+    int64_t n_x;                        // elements of x
     int32_t most_threads;               // of a block of rows
     // cross
     uint32_t n_panels;        // blocks over the columns of one kept element
@@ -55,26 +63,67 @@ struct sweep_args {
 template <typename T>
 struct sweep_packets {
     uint4 g[kSweepUnroll], x[kSweepUnroll];
-    T one_x[kSweepUnroll];    // of the row
-    int64_t at[kSweepUnroll]; // negative: no step
+    T one_x[kSweepUnroll];      // of the row
+    int64_t at[kSweepUnroll];   // negative: no step
+    int32_t x_at[kSweepUnroll]; // of shifted x
 };
 
-// Starts the loads of step i, if there is one; x_at is its place in an operand with strides of its
-// own. The last packet of a tensor may have fewer elements than 16 bytes: see load_end.
-template <typename T, int kMode>
-__device__ __forceinline__ void start_step(const sweep_args &args, int64_t x_at, int i,
-                                           sweep_packets<T> &packets)
+// Elements low to high of a packet; 1 in place of others, by which a quotient is quickly divided.
+template <typename T>
+__device__ __forceinline__ uint4 load_each(const T *from, int low, int high)
 {
+    T part[kVecOf<T>];
+#pragma unroll
+    for (int j = 0; j < kVecOf<T>; j++)
+        part[j] = low <= j && j < high ? from[j] : element<T>::from_float(1.0f);
+    uint4 packed;
+    memcpy(&packed, part, sizeof packed);
+    return packed;
+}
+
+// Out of line: few packets are loaded so.
+template <typename T>
+static __device__ __noinline__ uint4 load_between(const T *from, int low, int high)
+{
+    return load_each(from, low, high);
+}
+
+// Does x have rows that begin elsewhere in a packet than those of grad_output do?
+template <int kMode>
+__device__ __forceinline__ bool shifts_x(const sweep_args &args)
+{
+    return kMode == kSweepShifted && args.is_shifted && !args.x_is_one;
+}
+
+// Starts the loads of step i, if there is one; x_at is its place in an operand with strides of its
+// own. Elements low to high are wanted: of a shifted x by elements where these have four bytes, by
+// the first of two packets else (shift_x). The last packet of a tensor may have fewer elements than
+// 16 bytes: see load_end.
+template <typename T, int kMode>
+__device__ __forceinline__ void start_step(const sweep_args &args, int64_t x_at, int low, int high,
+                                           int i, sweep_packets<T> &packets)
+{
+    constexpr int kVec = kVecOf<T>;
     const sum_args &sum = args.sum;
     const int64_t at = packets.at[i];
     const T *x = static_cast<const T *>(sum.x);
-    const bool x_is_one = kMode == kSweepCross || (kMode == kSweepBoth && args.x_is_one);
+    const bool x_is_one = kMode == kSweepCross || (is_of_both(kMode) && args.x_is_one);
     if (x_is_one && at >= 0)
         packets.one_x[i] = x[x_at];
-    if ((uint64_t)at > (uint64_t)(sum.n - kVecOf<T>))
+    if (shifts_x<kMode>(args) && sizeof(T) == 4) {
+        if (at >= 0)
+            packets.x[i] = load_each(x + x_at, low, high);
+    } else if (shifts_x<kMode>(args)) {
+        const int off = (int)x_at & (kVec - 1);
+        const int64_t first = x_at - off;
+        packets.x_at[i] = (int32_t)x_at;
+        packets.x[i] =
+            load_16_if(at >= 0 && low < kVec - off && first + kVec <= args.n_x, x + first);
+    }
+    if ((uint64_t)at > (uint64_t)(sum.n - kVec))
         return;
     packets.g[i] = load_16(static_cast<const T *>(sum.g) + at);
-    if (!x_is_one)
+    if (!x_is_one && !shifts_x<kMode>(args))
         packets.x[i] = load_16(x + (kMode == kSweepOne ? at : x_at));
 }
 
@@ -107,17 +156,39 @@ __device__ __forceinline__ void load_end(const sweep_args &args, sweep_packets<T
     }
 }
 
-// The terms of step i, once its packets are there.
+// Elements low to high of x from x_at on, once their first packet is there. The second one comes
+// from L1, for it is the first one of a thread beside this one. Where one of them has no wanted
+// element, the other takes its place: zeros would be divisors, which take long.
+template <typename T>
+__device__ __forceinline__ uint4 shift_x(const sweep_args &args, uint4 first, int32_t x_at, int low,
+                                         int high)
+{
+    constexpr int kVec = kVecOf<T>;
+    const T *x = static_cast<const T *>(args.sum.x);
+    const int off = x_at & (kVec - 1);
+    const bool has_second = min(high, kVec) > kVec - off;
+    if (x_at - off + (has_second ? 2 : 1) * kVec > args.n_x)
+        return load_between(x + x_at, low, high);
+    if (!has_second)
+        return shift_packets<(int)sizeof(T)>(first, first, off * (int)sizeof(T));
+    const uint4 second = load_16(x + x_at - off + kVec);
+    return shift_packets<(int)sizeof(T)>(low < kVec - off ? first : second, second,
+                                         off * (int)sizeof(T));
+}
+
+// The terms of step i, of which elements low to high are wanted, once its packets are there.
 template <typename T, int kKind, int kMode, int kSums>
-__device__ __forceinline__ void finish_step(const sweep_args &args, int i,
+__device__ __forceinline__ void finish_step(const sweep_args &args, int i, int low, int high,
                                             sweep_packets<T> &packets,
                                             const kept_elements<T, kKind, kSums> &y,
                                             float (&of_x)[kVecOf<T>], float (&of_y)[kVecOf<T>])
 {
     constexpr int kVec = kVecOf<T>;
     const sum_args &sum = args.sum;
-    const bool x_is_one = kMode == kSweepCross || (kMode == kSweepBoth && args.x_is_one);
+    const bool x_is_one = kMode == kSweepCross || (is_of_both(kMode) && args.x_is_one);
     float x[kVec], one_x = sum.one.x;
+    if (shifts_x<kMode>(args) && sizeof(T) == 2)
+        packets.x[i] = shift_x<T>(args, packets.x[i], packets.x_at[i], low, high);
     unpack<T>(packets.x[i], x);
     if (x_is_one && sum.has_values)
         one_x = element<T>::to_float(packets.one_x[i]);
@@ -174,12 +245,13 @@ __device__ __forceinline__ double sweep_row(const sweep_args &args, sum_walk wal
         float terms[kVec] = {};
 #pragma unroll
         for (int i = 0; i < kSweepUnroll; i++) {
-            const int off = kMode == kSweepOne ? (int)walk.at.g & (kVec - 1) : 0;
+            const int off =
+                kMode != kSweepBoth && args.is_shifted ? (int)walk.at.g & (kVec - 1) : 0;
             const int64_t column = walk.inner * kVec - off;
             low[i] = walk.inner == 0 ? off : 0;
             high[i] = (int)min(args.width - column, (int64_t)kVec);
             packets.at[i] = i < walk.n_left && high[i] > 0 ? walk.at.g + column : -1;
-            start_step<T, kMode>(args, walk.at.x + column, i, packets);
+            start_step<T, kMode>(args, walk.at.x + column, low[i], high[i], i, packets);
             advance<kMode != kSweepOne>(args.walk, walk);
         }
         const T of_row = static_cast<const T *>(args.sum.y)[kept]; // behind the others
@@ -193,10 +265,10 @@ __device__ __forceinline__ double sweep_row(const sweep_args &args, sum_walk wal
             float of_x[kVec], of_y[kVec];
             if (packets.at[i] < 0)
                 continue;
-            finish_step<T, kKind, kMode>(args, i, packets, y, of_x, of_y);
+            finish_step<T, kKind, kMode>(args, i, low[i], high[i], packets, y, of_x, of_y);
             if (kMode == kSweepOne)
                 store_step<T>(args, packets.at[i], low[i], high[i], of_x);
-            if (kMode == kSweepOne)
+            if (kMode != kSweepBoth)
                 keep_part(low[i], high[i], of_y);
 #pragma unroll
             for (int j = 0; j < kVec; j++)
@@ -213,9 +285,10 @@ __device__ __forceinline__ void sweep_rows_of(const sweep_args &args, const sum_
     const int step_bits = args.row_step_bits, step_lanes = 1 << step_bits;
     const int step_lane = threadIdx.x & (step_lanes - 1);
     const int64_t kept = block.group * (blockDim.x >> step_bits) + (threadIdx.x >> step_bits);
-    const int64_t begin = block.segment * args.sum.steps_per_segment;
+    sum_offsets at = kept_offsets(args.sum, kept);
+    const int64_t begin = begin_segment(args.sum, block.segment, at);
     const int64_t end = min(begin + args.sum.steps_per_segment, args.sum.n_steps);
-    sum_walk walk = walk_from(args.sum, args.walk, kept_offsets(args.sum, kept), begin + step_lane,
+    sum_walk walk = walk_from(args.sum, args.walk, at, begin + step_lane,
                               kept < args.sum.n_kept ? end : 0, step_lanes);
     finish_before_wait(static_cast<const T *>(args.sum.g) + walk.at.g, walk.n_left);
     wait_for_previous();
@@ -252,7 +325,6 @@ __device__ __forceinline__ column_place column_place_of(const sweep_args &args,
 {
     constexpr int kVec = kVecOf<T>;
     const uint32_t lanes = args.lanes;
-    const int64_t begin = block.segment * args.sum.steps_per_segment;
     column_place place;
     place.block = block;
     place.step_lane = threadIdx.x / lanes;
@@ -260,10 +332,11 @@ __device__ __forceinline__ column_place column_place_of(const sweep_args &args,
     const int64_t lane = block.group * args.own_lanes + place.lane;
     const int64_t kept = quotient_of(lane, args.packets, args.by_packets, args.sum.is_small);
     const int64_t packet = lane - kept * args.packets;
+    sum_offsets at = kept_offsets(args.sum, kept);
+    const int64_t begin = begin_segment(args.sum, block.segment, at);
     place.step = begin + place.step_lane;
     place.end = min(begin + args.sum.steps_per_segment, args.sum.n_steps);
-    walk = walk_from(args.sum, args.walk, kept_offsets(args.sum, kept), place.step, place.end,
-                     args.step_lanes);
+    walk = walk_from(args.sum, args.walk, at, place.step, place.end, args.step_lanes);
     place.off = args.is_shifted ? (int)walk.at.g & (kVec - 1) : 0;
     const int64_t column = packet * kVec - place.off;
     place.is_inside =
@@ -280,20 +353,6 @@ __device__ __forceinline__ column_place column_place_of(const sweep_args &args,
     place.low = (int)max(low - column, (int64_t)0);
     place.high = (int)min(high - column, (int64_t)kVec);
     return place;
-}
-
-// y of the thread's columns; 1 where there is none, by which a quotient is quickly divided. Out of
-// line: elements, of which few calls have no packets.
-template <typename T>
-static __device__ __noinline__ uint4 load_columns(const T *from, int low, int high)
-{
-    T part[kVecOf<T>];
-#pragma unroll
-    for (int j = 0; j < kVecOf<T>; j++)
-        part[j] = low <= j && j < high ? from[j] : element<T>::from_float(1.0f);
-    uint4 packed;
-    memcpy(&packed, part, sizeof packed);
-    return packed;
 }
 
 // The sum of each of four rows over the lanes of a warp: that of row lane / 8.
@@ -346,11 +405,11 @@ __device__ __forceinline__ void sweep_columns(const sweep_args &args, const colu
 #pragma unroll
         for (int i = 0; i < kSweepUnroll; i++) {
             packets.at[i] = i < walk.n_left ? walk.at.g : -1;
-            start_step<T, kMode>(args, walk.at.x, i, packets);
+            start_step<T, kMode>(args, walk.at.x, place.low, place.high, i, packets);
             advance<kMode != kSweepOne>(args.walk, walk);
         }
         const uint4 packed = args.y_is_packed ? load_16(from) // behind the others
-                                              : load_columns(from, place.low, place.high);
+                                              : load_between(from, place.low, place.high);
         unpack<T>(packed, y.y);
         if (!args.sum.has_values)
 #pragma unroll
@@ -364,7 +423,7 @@ __device__ __forceinline__ void sweep_columns(const sweep_args &args, const colu
             float of_x[kVec], of_y[kVec];
             if (packets.at[i] < 0)
                 continue;
-            finish_step<T, kKind, kMode>(args, i, packets, y, of_x, of_y);
+            finish_step<T, kKind, kMode>(args, i, place.low, place.high, packets, y, of_x, of_y);
 #pragma unroll
             for (int j = 0; j < kVec; j++)
                 terms[j] += of_y[j];

@@ -4,6 +4,8 @@
 
 #include "cuda/binary_sweep.cuh"
 
+#include <algorithm>
+
 // Rows begin at multiples of so many elements of a packet.
 static inline int64_t step_of_rows(int64_t width, int vec)
 {
@@ -21,6 +23,29 @@ static inline int64_t packets_of_row(int64_t width)
     return (kVec - step_of_rows(width, kVec) + width - 1) / kVec + 1;
 }
 
+// Takes the smallest of the summed dims out of what a sweep walks: each of its elements is a run,
+// whose segments are its own. A row has so many steps. Are runs so few and so long that their
+// blocks have much to do?
+static inline bool name_runs(struct sum_args *sum, int64_t of_row)
+{
+    constexpr int64_t kMostRuns = 256, kLeastSteps = 32;
+    struct sum_dim *dim = &sum->dim[sum->n_kept_dims], *end = &sum->dim[sum->n_dims--];
+    struct sum_dim *of_runs = std::min_element(
+        dim, end, [](const sum_dim &a, const sum_dim &b) { return a.size < b.size; });
+    sum->of_run = {of_runs->g, of_runs->x};
+    sum->n_steps /= of_runs->size;
+    sum->n_runs = (uint32_t)std::min(of_runs->size, kMostRuns + 1);
+    std::move(of_runs + 1, end, of_runs);
+    return sum->n_runs <= kMostRuns && sum->n_steps * of_row >= kLeastSteps;
+}
+
+// Are a thread's columns the same in every run of rows?
+static inline bool keeps_place(const struct sum_args *sum, int vec)
+{
+    const struct sum_dim *inner = &sum->dim[sum->n_dims - 1];
+    return (inner[-1].g - inner->size * inner->g) % vec == 0;
+}
+
 // Names what a sweep walks. Is it one of the forms that it knows?
 template <typename T>
 static bool name_sweep(const struct roped_call *call, int32_t sum_side, int mode,
@@ -32,29 +57,39 @@ static bool name_sweep(const struct roped_call *call, int32_t sum_side, int mode
     struct sum_args *sum = &args->sum;
     name_tensors(call, sum_side, sum);
     name_dims(plan, sum_side, 1, sum);
-    const int n_summed = sum->n_dims - sum->n_kept_dims;
-    const struct sum_dim none = {1, {0, 0}, 0, 0}, *inner = &sum->dim[sum->n_dims - 1];
-    const struct sum_dim *outer = n_summed > (is_columns ? 1 : 0) ? inner - is_columns : &none;
     args->width = inner_dim(plan, 0);
     args->most_threads = mode == kSweepOne ? kRowSumThreads : kSumThreads;
     args->is_shifted = args->has_gaps = args->width % kVec != 0;
     args->packets = packets_of_row<T>(args->width);
+    args->n_x = 1;
+    for (int i = 0; i < plan->rank; i++)
+        args->n_x *= plan->dim[i].in & ~sum_side ? plan->dim[i].size : 1;
     args->x_is_one = !(plan->dim[plan->rank - 1].in & ~sum_side);
     args->y_is_packed = !args->is_shifted && are_aligned({sum->y, sum->grad_y});
-    if (n_summed > (is_columns ? 2 : 1) || !is_aligned(sum->g, 16))
+    if (!is_aligned(sum->g, 16))
         return false;
-    if (mode == kSweepBoth ? args->is_shifted || !(args->x_is_one || is_aligned(sum->x, 16))
-                           : mode == kSweepOne && !are_aligned({sum->x, sum->grad_x}))
+    if (mode == kSweepOne ? !are_aligned({sum->x, sum->grad_x})
+                          : mode == kSweepShifted && !args->x_is_one && !is_aligned(sum->x, 16))
         return false;
+    // of narrower ones few elements of a packet are the row's
+    if (mode == kSweepShifted && args->is_shifted && (args->width <= kVec || args->n_x > 1 << 30))
+        return false;
+    const int n_summed = sum->n_dims - sum->n_kept_dims, most = is_columns ? 2 : 1;
+    const bool is_apart =
+        is_columns && args->is_shifted && n_summed == 2 && !keeps_place(sum, kVec);
+    if (n_summed > most + 1 ||
+        ((n_summed > most || is_apart) && !name_runs(sum, is_columns ? 1 : args->packets)))
+        return false;
+    const int n_walked = sum->n_dims - sum->n_kept_dims;
+    if (args->is_shifted && n_summed > 2 && n_walked == 2 && !keeps_place(sum, kVec))
+        return false;
+    const struct sum_dim none = {1, {0, 0}, 0, 0}, *inner = &sum->dim[sum->n_dims - 1];
+    const struct sum_dim *outer = n_walked > (is_columns ? 1 : 0) ? inner - is_columns : &none;
     args->walk.outer = {outer->g, outer->x};
     args->walk.n_inner = is_columns ? inner->size : args->packets;
-    if (is_columns)
-        args->walk.inner = {inner->g, inner->x};
-    else
-        sum->n_steps *= args->packets;
-    // a thread's columns are the same in every run of rows
-    return !is_columns || !args->is_shifted || n_summed == 1 ||
-           (outer->g - inner->size * inner->g) % kVec == 0;
+    args->walk.inner = is_columns ? sum_offsets{inner->g, inner->x} : sum_offsets{0, 0};
+    sum->n_steps *= is_columns ? 1 : args->packets;
+    return true;
 }
 
 // Do rows begin anywhere in a packet where a column has few terms, or threads have few of them?
@@ -187,7 +222,8 @@ static inline int lay_out_wide_columns(struct sweep_args *args, int64_t most_blo
     const int64_t of_block = blocks_of(args->n_lanes, most_blocks);
     const int64_t lanes = blocks_of(of_block, kLanesOfSector) * kLanesOfSector;
     const int64_t n_blocks = blocks_of(args->n_lanes, lanes), step_lanes = kSumThreads / lanes;
-    if (args->is_shifted || step_lanes < 4 || lanes < 8 || 5 * n_blocks < 4 * most_blocks)
+    if (args->is_shifted || sum->n_runs > 1 || step_lanes < 4 || lanes < 8 ||
+        5 * n_blocks < 4 * most_blocks)
         return 0;
     const int64_t taken = blocks_of(sum->n_steps, step_lanes);
     sum->steps_per_segment = blocks_of(taken, kSweepUnroll) * kSweepUnroll * step_lanes;
