@@ -78,7 +78,8 @@ static enum roped_status launch_pair_staged(struct pair_args *args, int n_shares
     if (!kIsAligned)
         if (const int64_t bytes = bytes_of_packets<K>(norm, n_shares, queue))
             return launch_packets<K>(norm_packets_kernel<K, pair_args>, *args, norm, n_shares,
-                                     bytes, queue, err);
+                                     bytes, queue, err,
+                                     kMostPacketThreads<is_sum_of_both<K, pair_args>>);
     const int64_t enough = blocks_of(vectors_of<K>(norm), 32) * 32;
     int threads = n_shares / parts;
     if (parts == 1 && n_shares > kMostStagedThreads)
