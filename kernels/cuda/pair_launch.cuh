@@ -56,7 +56,8 @@ static int64_t stage_pair(struct norm_args *norm, int rows, const struct roped_q
     const int64_t bytes = 16 * rows * (int64_t)staged_packets<kIsAligned>((int)vectors_of<K>(norm));
     const int64_t all = queue->shared_bytes - kOwnShared;
     const int64_t half = queue->shared_bytes / 2 - kOwnShared;
-    const int64_t room = !kMakesZ && has_many_rows(norm, queue) && bytes <= half ? half : all;
+    const bool finds_two = has_many_rows(norm, queue, 1) && bytes <= half;
+    const int64_t room = !kMakesZ && finds_two ? half : all;
     norm->is_staged = kMakesZ ? kStagedWithZ : K::kAdds ? 2 : 1;
     while (norm->is_staged > 0 && staged_areas<K, kIsAligned>(norm->is_staged) * bytes > room)
         norm->is_staged--;
@@ -169,7 +170,7 @@ static enum roped_status launch_pair_rows(struct pair_args *args, struct roped_q
     // so many rows of a gate as do not fit L2 have a kernel that keeps nothing
     constexpr bool kIsGate = kThreads == 512 && kHalves && K::kPair == NORM_THEN_GATE;
     constexpr bool kMayKeep = kThreads >= 128 && !kIsGate;
-    constexpr int kShares = kHalves ? 2 : 1;
+    constexpr int kShares = kHalves ? 2 : 1, kRoomOfFew = kThreads == 1024 ? 1 : 2;
     constexpr bool kIsOfWarp = kThreads == 32 && kVectors > 2;
     constexpr bool kMaySplit = kThreads == 512 || (kHasGate && kThreads >= 128 && kThreads < 512);
     constexpr bool kHasFew = K::kPair != GATE_THEN_NORM && (kIsOfWarp || kMaySplit);
@@ -184,7 +185,7 @@ static enum roped_status launch_pair_rows(struct pair_args *args, struct roped_q
         (K::kAdds ? 3 : 2) * norm->n_rows * norm->hidden * (int64_t)sizeof(typename K::T);
     norm->n_vectors = (int32_t)(norm->hidden / K::kVec);
     if constexpr (kThreads * kVectors == 4096)
-        if (has_many_rows(norm, queue) && norm->n_vectors <= 4 * 576)
+        if (has_many_rows(norm, queue, kRoomOfFew) && norm->n_vectors <= 4 * 576)
             return passes_l2(bytes, queue)
                        ? launch_pair_config<K, beside_another<kept>>(args, 1, queue, err)
                        : launch_pair_config<K, beside_another<many>>(args, 1, queue, err);
@@ -200,7 +201,7 @@ static enum roped_status launch_pair_rows(struct pair_args *args, struct roped_q
             return launch_pair_config<K, kept>(args, 1, queue, err);
     // but not where a few of all threads would idle and blocks are small
     const bool is_full = kThreads <= 256 && 8 * norm->n_vectors >= 7 * kThreads * kVectors;
-    const bool is_many = has_many_rows(norm, queue);
+    const bool is_many = has_many_rows(norm, queue, kRoomOfFew);
     if constexpr (kHasFew) {
         dim3 block, grid;
         norm->n_shares = threads_of_row<kThreads, kVectors>(norm->n_vectors);

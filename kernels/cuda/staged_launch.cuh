@@ -55,10 +55,12 @@ static inline int threads_of_eights(int64_t vectors)
 }
 
 // More than a row or two for each multiprocessor: then threads and registers are to be shared out
-// well, before that every thread has as little to do as there are threads for.
-static inline bool has_many_rows(const struct norm_args *args, const struct roped_queue *queue)
+// well, before that every thread has as little to do as there are threads for. room_of_few: rows of
+// so many threads that a multiprocessor has room for; if that is one, a second waits for it to end.
+static inline bool has_many_rows(const struct norm_args *args, const struct roped_queue *queue,
+                                 int room_of_few = 2)
 {
-    return args->n_rows > 2 * (int64_t)queue->n_multiprocessors;
+    return args->n_rows > room_of_few * (int64_t)queue->n_multiprocessors;
 }
 
 // Of a kernel whose rows registers do not hold: those of the one that holds such a row, where there
