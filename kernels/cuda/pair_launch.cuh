@@ -48,7 +48,8 @@ struct beside_others : C {
 
 // Rows that wait in shared memory, so many of them in a block: of both tensors, of which many rows
 // leave room for two blocks on a multiprocessor, or of x alone. A gate is needed for the sum, and
-// so is what it makes of x for the result. Returns the block's bytes.
+// so is what it makes of x for the result: in float32 that may take the place of x, while the gate
+// does not wait, where many rows leave room for two blocks only so. Returns the block's bytes.
 template <typename K, bool kIsAligned>
 static int64_t stage_pair(struct norm_args *norm, int rows, const struct roped_queue *queue)
 {
@@ -57,6 +58,10 @@ static int64_t stage_pair(struct norm_args *norm, int rows, const struct roped_q
     const int64_t all = queue->shared_bytes - kOwnShared;
     const int64_t half = queue->shared_bytes / 2 - kOwnShared;
     const bool finds_two = has_many_rows(norm, queue, 1) && bytes <= half;
+    if (kMakesZ && kIsAligned && K::kVec == 4 && finds_two && 2 * bytes > half) {
+        norm->is_staged = kStagedAsZ;
+        return bytes;
+    }
     const int64_t room = !kMakesZ && finds_two ? half : all;
     norm->is_staged = kMakesZ ? kStagedWithZ : K::kAdds ? 2 : 1;
     while (norm->is_staged > 0 && staged_areas<K, kIsAligned>(norm->is_staged) * bytes > room)
