@@ -143,15 +143,16 @@ static inline bool fills_a_turn(const struct norm_args *args, const struct roped
 constexpr int kMostOfEights = 2816; // vectors of a row that half of 704 threads have
 
 // Do three rows of up to 1,536 vectors find room on a multiprocessor (beside_others), or two of
-// 2,305 to 2,816, and does that pay? Of few rows the last ones would come alone. A gate behind the
-// norm is unpacked and activated in front of the stores then, which narrower rows of float16 and
-// float32 wait for.
+// 2,305 to 2,816, and does that pay? Of few rows the last ones would come alone: what that costs, a
+// gate's wider rows regain. A gate behind the norm is unpacked and activated in front of the stores
+// then, which narrower rows of float16 and float32 wait for.
 template <typename K>
 static bool finds_more_room(const struct norm_args *args, const struct roped_queue *queue)
 {
     const int64_t vectors = args->n_vectors, each = args->n_rows / queue->n_multiprocessors;
     if (vectors > kMostOfThree)
-        return each >= 12 && vectors > 4 * 576 && vectors <= kMostOfEights;
+        return vectors > 4 * 576 && vectors <= kMostOfEights &&
+               (K::kPair == NORM_THEN_GATE ? has_many_rows(args, queue, 1) : each >= 12);
     if (K::kPair == GATE_THEN_NORM)
         return each >= 8;
     if (vectors > 1280)
