@@ -211,8 +211,9 @@ static enum roped_status launch_kind(const struct norm_args &args, struct roped_
         const bool is_held = !is_plain && vectors <= kMostHeldVectors<T>;
         if (const int parts =
                 is_held ? quarter_parts<K>(&args, n_shares, most_threads, queue, kMost) : 0)
-            return launch_quarters(is_wide ? centred_quarters_kernel<K, kMost>
-                                           : centred_quarters_kernel<K>,
+            return launch_quarters(vectors <= 2 * n_shares ? centred_quarters_kernel<K, 2>
+                                   : is_wide               ? centred_quarters_kernel<K, kMost>
+                                                           : centred_quarters_kernel<K>,
                                    few, &few, n_shares, parts, queue, err);
         if (!is_aligned && !is_few && has_narrow_rows<K, true>(&args))
             return launch_narrow<K, true>(args, queue, err);

@@ -17,14 +17,12 @@ static inline bool is_packed(const struct norm_args *args)
            args->residual_out_pitch == width && (!args->addend || args->addend_pitch == width);
 }
 
-// Blocks that take n in turn, as many as there are places for, and of two turns a few more: the
-// last ones of more turns would begin when the others have ended. A multiple of step, if some of
-// them take more than one.
+// Blocks that take n in turn, as many as there are places for, or fewer that all have as many
+// turns: those without a place would begin when the others have ended. A multiple of step, if some
+// of them take more than one.
 static inline int64_t blocks_in_turn(int64_t n, int64_t places, int64_t step)
 {
-    int64_t turns = n / places;
-    if (turns > 2)
-        turns = blocks_of(n, places);
+    const int64_t turns = blocks_of(n, places);
     const int64_t blocks = turns > 1 ? blocks_of(blocks_of(n, turns), step) * step : n;
     return blocks < n ? blocks : n;
 }
@@ -40,7 +38,7 @@ static enum roped_status launch_narrow_rows(kernel_fn<norm_args> *kernel,
     const int64_t span = packets_of_span(of_warp * args.hidden * (int64_t)sizeof(typename K::T));
     const int64_t bytes = 16 * C::kTensors * span; // of a warp
     int warps = 1;
-    while (warps < 8 && warps * of_warp < enough &&
+    while (warps < C::kMostWarps && warps * of_warp < enough &&
            2 * warps * bytes + kOwnShared <= queue->shared_bytes)
         warps *= 2;
     const int rows = warps * of_warp;

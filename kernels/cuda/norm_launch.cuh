@@ -201,8 +201,9 @@ static bool takes_eights(const struct norm_args *args, bool is_aligned,
                          const struct roped_queue *queue)
 {
     const int64_t vectors = vectors_of<K>(args);
+    constexpr int kRoomOfFew = K::kSink == kToFloats ? 1 : 2;
     if (K::kAdds || !is_aligned || !is_packed(args) || args->weight_kind > kWeightSame ||
-        !has_many_rows(args, queue) || !threads_of_eights(vectors) ||
+        !has_many_rows(args, queue, kRoomOfFew) || !threads_of_eights(vectors) ||
         (K::kSink != kToFloats && (args->rounds_product || vectors <= kMostVectors / 2)))
         return false;
     return with_eights<K>(vectors, [&](auto config, int threads) {
@@ -324,9 +325,10 @@ static enum roped_status launch_config(struct norm_args *args, struct roped_queu
     using halved = norm_config<K, kThreads / 2, kVectors * 2, kClass, true, 2>;
     using many = std::conditional_t<kHalves, halved, whole>;
     using large = std::conditional_t<kHalvesLarge, halved, many>;
+    constexpr int kRoomOfFew = kThreads == 1024 && K::kSink == kToFloats ? 1 : 2;
     args->n_vectors = (int32_t)(args->hidden / K::kVec);
     if constexpr (kHasFew)
-        if (!has_many_rows(args, queue))
+        if (!has_many_rows(args, queue, kRoomOfFew))
             return launch_single<K, all>(args, queue, err);
     int64_t n_blocks = blocks_of(args->n_rows, one::kGroups);
     int64_t rows = rows_per_group<one>(n_blocks, queue->n_multiprocessors);
@@ -501,7 +503,7 @@ static enum roped_status launch_norm(struct norm_args *args, bool is_aligned,
         if (takes_eights<K>(args, is_aligned, queue))
             return launch_eights<K>(args, queue, err);
     if constexpr (K::kSink == kToFloats && !K::kAdds) {
-        if (has_many_rows(args, queue) && set_places_in_turn<K>(args, is_aligned, queue))
+        if (has_many_rows(args, queue, 1) && set_places_in_turn<K>(args, is_aligned, queue))
             return launch_in_turn<K>(norm_turns_kernel<K>, *args, args, queue, err);
     }
     if (vectors <= kMostVectors)

@@ -48,7 +48,8 @@ struct beside_others : C {
 
 // Rows that wait in shared memory, so many of them in a block: of both tensors, of which many rows
 // leave room for two blocks on a multiprocessor, or of x alone. A gate is needed for the sum, and
-// so is what it makes of x for the result. Returns the block's bytes.
+// so is what it makes of x for the result: in float32 that may take the place of x, while the gate
+// does not wait, where many rows leave room for two blocks only so. Returns the block's bytes.
 template <typename K, bool kIsAligned>
 static int64_t stage_pair(struct norm_args *norm, int rows, const struct roped_queue *queue)
 {
@@ -56,7 +57,12 @@ static int64_t stage_pair(struct norm_args *norm, int rows, const struct roped_q
     const int64_t bytes = 16 * rows * (int64_t)staged_packets<kIsAligned>((int)vectors_of<K>(norm));
     const int64_t all = queue->shared_bytes - kOwnShared;
     const int64_t half = queue->shared_bytes / 2 - kOwnShared;
-    const int64_t room = !kMakesZ && has_many_rows(norm, queue) && bytes <= half ? half : all;
+    const bool finds_two = has_many_rows(norm, queue, 1) && bytes <= half;
+    if (kMakesZ && kIsAligned && K::kVec == 4 && finds_two && 2 * bytes > half) {
+        norm->is_staged = kStagedAsZ;
+        return bytes;
+    }
+    const int64_t room = !kMakesZ && finds_two ? half : all;
     norm->is_staged = kMakesZ ? kStagedWithZ : K::kAdds ? 2 : 1;
     while (norm->is_staged > 0 && staged_areas<K, kIsAligned>(norm->is_staged) * bytes > room)
         norm->is_staged--;
@@ -78,7 +84,8 @@ static enum roped_status launch_pair_staged(struct pair_args *args, int n_shares
     if (!kIsAligned)
         if (const int64_t bytes = bytes_of_packets<K>(norm, n_shares, queue))
             return launch_packets<K>(norm_packets_kernel<K, pair_args>, *args, norm, n_shares,
-                                     bytes, queue, err);
+                                     bytes, queue, err,
+                                     kMostPacketThreads<is_sum_of_both<K, pair_args>>);
     const int64_t enough = blocks_of(vectors_of<K>(norm), 32) * 32;
     int threads = n_shares / parts;
     if (parts == 1 && n_shares > kMostStagedThreads)
@@ -136,15 +143,16 @@ static inline bool fills_a_turn(const struct norm_args *args, const struct roped
 constexpr int kMostOfEights = 2816; // vectors of a row that half of 704 threads have
 
 // Do three rows of up to 1,536 vectors find room on a multiprocessor (beside_others), or two of
-// 2,305 to 2,816, and does that pay? Of few rows the last ones would come alone. A gate behind the
-// norm is unpacked and activated in front of the stores then, which narrower rows of float16 and
-// float32 wait for.
+// 2,305 to 2,816, and does that pay? Of few rows the last ones would come alone: what that costs, a
+// gate's wider rows regain. A gate behind the norm is unpacked and activated in front of the stores
+// then, which narrower rows of float16 and float32 wait for.
 template <typename K>
 static bool finds_more_room(const struct norm_args *args, const struct roped_queue *queue)
 {
     const int64_t vectors = args->n_vectors, each = args->n_rows / queue->n_multiprocessors;
     if (vectors > kMostOfThree)
-        return each >= 12 && vectors > 4 * 576 && vectors <= kMostOfEights;
+        return vectors > 4 * 576 && vectors <= kMostOfEights &&
+               (K::kPair == NORM_THEN_GATE ? has_many_rows(args, queue, 1) : each >= 12);
     if (K::kPair == GATE_THEN_NORM)
         return each >= 8;
     if (vectors > 1280)
@@ -168,7 +176,7 @@ static enum roped_status launch_pair_rows(struct pair_args *args, struct roped_q
     // so many rows of a gate as do not fit L2 have a kernel that keeps nothing
     constexpr bool kIsGate = kThreads == 512 && kHalves && K::kPair == NORM_THEN_GATE;
     constexpr bool kMayKeep = kThreads >= 128 && !kIsGate;
-    constexpr int kShares = kHalves ? 2 : 1;
+    constexpr int kShares = kHalves ? 2 : 1, kRoomOfFew = kThreads == 1024 ? 1 : 2;
     constexpr bool kIsOfWarp = kThreads == 32 && kVectors > 2;
     constexpr bool kMaySplit = kThreads == 512 || (kHasGate && kThreads >= 128 && kThreads < 512);
     constexpr bool kHasFew = K::kPair != GATE_THEN_NORM && (kIsOfWarp || kMaySplit);
@@ -183,7 +191,7 @@ static enum roped_status launch_pair_rows(struct pair_args *args, struct roped_q
         (K::kAdds ? 3 : 2) * norm->n_rows * norm->hidden * (int64_t)sizeof(typename K::T);
     norm->n_vectors = (int32_t)(norm->hidden / K::kVec);
     if constexpr (kThreads * kVectors == 4096)
-        if (has_many_rows(norm, queue) && norm->n_vectors <= 4 * 576)
+        if (has_many_rows(norm, queue, kRoomOfFew) && norm->n_vectors <= 4 * 576)
             return passes_l2(bytes, queue)
                        ? launch_pair_config<K, beside_another<kept>>(args, 1, queue, err)
                        : launch_pair_config<K, beside_another<many>>(args, 1, queue, err);
@@ -199,7 +207,7 @@ static enum roped_status launch_pair_rows(struct pair_args *args, struct roped_q
             return launch_pair_config<K, kept>(args, 1, queue, err);
     // but not where a few of all threads would idle and blocks are small
     const bool is_full = kThreads <= 256 && 8 * norm->n_vectors >= 7 * kThreads * kVectors;
-    const bool is_many = has_many_rows(norm, queue);
+    const bool is_many = has_many_rows(norm, queue, kRoomOfFew);
     if constexpr (kHasFew) {
         dim3 block, grid;
         norm->n_shares = threads_of_row<kThreads, kVectors>(norm->n_vectors);

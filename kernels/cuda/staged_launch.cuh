@@ -55,10 +55,12 @@ static inline int threads_of_eights(int64_t vectors)
 }
 
 // More than a row or two for each multiprocessor: then threads and registers are to be shared out
-// well, before that every thread has as little to do as there are threads for.
-static inline bool has_many_rows(const struct norm_args *args, const struct roped_queue *queue)
+// well, before that every thread has as little to do as there are threads for. room_of_few: rows of
+// so many threads that a multiprocessor has room for; if that is one, a second waits for it to end.
+static inline bool has_many_rows(const struct norm_args *args, const struct roped_queue *queue,
+                                 int room_of_few = 2)
 {
-    return args->n_rows > 2 * (int64_t)queue->n_multiprocessors;
+    return args->n_rows > room_of_few * (int64_t)queue->n_multiprocessors;
 }
 
 // Of a kernel whose rows registers do not hold: those of the one that holds such a row, where there
@@ -241,11 +243,13 @@ static int64_t bytes_of_packets(const struct norm_args *args, int n_shares,
 }
 
 // As few packets for a thread, four at most, as all threads that multiprocessors hold at once
-// allow, and two shares of the sum at most.
+// allow, and two shares of the sum at most. Many rows have most_of_many threads at most, or 512 if
+// they would have more than four packets each then, too.
 template <typename K, typename Args>
 static enum roped_status launch_packets(kernel_fn<Args> *kernel, const Args &args,
                                         struct norm_args *norm, int n_shares, int64_t bytes,
-                                        struct roped_queue *queue, struct roped_error *err)
+                                        struct roped_queue *queue, struct roped_error *err,
+                                        int most_of_many = 512)
 {
     const int64_t least = blocks_of(n_shares, 64) * 32, vectors = vectors_of<K>(norm);
     const int64_t places = (int64_t)kPacketThreads * queue->n_multiprocessors;
@@ -255,10 +259,14 @@ static enum roped_status launch_packets(kernel_fn<Args> *kernel, const Args &arg
         if (each == 4 || (threads <= kPacketThreads && threads * norm->n_rows <= places))
             break;
     }
-    threads =
-        std::min<int64_t>(threads, norm->n_rows > queue->n_multiprocessors ? 512 : kPacketThreads);
-    if (threads > 512) // of two shares there would be more warps than a sum has places
-        threads = std::max<int64_t>(threads, n_shares);
+    if (norm->n_rows > queue->n_multiprocessors) {
+        if (threads > most_of_many)
+            threads = 512;
+    } else {
+        threads = std::min<int64_t>(threads, kPacketThreads);
+        if (threads > 512) // of two shares there would be more warps than a sum has places
+            threads = std::max<int64_t>(threads, n_shares);
+    }
     norm->n_shares = n_shares;
     return start(queue, kernel, dim3((unsigned)threads), norm->n_rows, dim3(), args, err, bytes);
 }
@@ -279,7 +287,7 @@ static enum roped_status launch_staged(struct norm_args *args, bool is_aligned, 
             return launch_narrow<K, false>(*args, queue, err);
         if (const int64_t bytes = is_aligned ? 0 : bytes_of_packets<K>(args, threads, queue))
             return launch_packets<K>(norm_packets_kernel<K, norm_args>, *args, args, threads, bytes,
-                                     queue, err);
+                                     queue, err, kMostPacketThreads<K::kAdds>);
     }
     const int parts = staged_parts(args, threads, queue);
     const dim3 block = block_of_rows(threads / parts);

@@ -342,18 +342,30 @@ struct row_gains {
     }
     __device__ __forceinline__ void make(int v, float (&gain)[K::kVec]) const
     {
-        using T = typename K::T;
-        int vector = v * C::threads() + thread;
         uint4 raw;
-        if constexpr (!kStarts || C::kWeight == kWeightOther)
-            vector = min(vector, args.n_vectors - 1); // reads it: must exist
         if constexpr (kStarts)
             raw = started[v];
         else
-            raw = to_read ? start_weight<T, C::kWeight, C::kKeeps>(
-                                weights() + vector * weight_bytes<T, C::kWeight>)
-                          : no_weight<typename K::T>();
-        started_weights<T, C::kWeight>(args, weights(), raw, vector, gain);
+            raw = load(v);
+        unpack_weights(v, raw, gain);
+    }
+    // Of a vector that need not exist: in its place comes the row's last.
+    __device__ __forceinline__ uint4 load(int v) const
+    {
+        using T = typename K::T;
+        const int vector = existing(v);
+        return to_read ? start_weight<T, C::kWeight, C::kKeeps>(
+                             weights() + vector * weight_bytes<T, C::kWeight>)
+                       : no_weight<T>();
+    }
+    __device__ __forceinline__ int existing(int v) const
+    {
+        return min(v * C::threads() + thread, args.n_vectors - 1);
+    }
+    __device__ __forceinline__ void unpack_weights(int v, const uint4 &raw,
+                                                   float (&gain)[K::kVec]) const
+    {
+        started_weights<typename K::T, C::kWeight>(args, weights(), raw, existing(v), gain);
         add_bias(args, gain);
     }
     __device__ __forceinline__ void make_ready(int v)
@@ -384,6 +396,11 @@ struct row_writer {
     // results that are there at once, all or one by one: those of eight vectors of 16 bits would
     // take more registers than two rows on a multiprocessor leave
     static constexpr int kHeld = kVectors * K::kVec > 32 ? 1 : kVectors;
+    // vectors whose weights are asked for together where they come behind the sum: one by one, each
+    // would wait for the store before it. A sum's registers have room for those of two
+    static constexpr bool kIsLate =
+        K::kSink == kToFloats && !C::kStartsWeight && C::kWeight != kWeightOther;
+    static constexpr int kAtOnce = !kIsLate ? 1 : K::kAdds && kVectors == 4 ? 2 : 4;
     const norm_args &args;
     const row_values<K, C> &values;
     const row_gains<K, C> &gains;
@@ -421,16 +438,40 @@ struct row_writer {
                           codes[v]);
     }
 
-    __device__ __forceinline__ void write_all() const
+    __device__ __forceinline__ void write_late() const
     {
 #pragma unroll
-        for (int v = 0; v < kVectors; v++) {
-            float y[1][K::kVec];
-            result(v, y[0]);
-            if constexpr (K::kSink == kToFp8)
-                write_codes(v, {args.divisor}, y);
-            else if (part.writes(v))
-                store_result<K, true>(args, part.at + v * part.step(), K::kVec, y[0]);
+        for (int first = 0; first < kVectors; first += kAtOnce) {
+            uint4 raw[kAtOnce];
+#pragma unroll
+            for (int i = 0; i < kAtOnce; i++)
+                raw[i] = gains.load(first + i);
+#pragma unroll
+            for (int i = 0; i < kAtOnce; i++) {
+                const int v = first + i;
+                float gain[K::kVec], y[K::kVec];
+                gains.unpack_weights(v, raw[i], gain);
+                values.template get<true>(v, y);
+                finish_vector<K, kRounds>(args, gain, scale, y);
+                if (part.writes(v))
+                    store_result<K, true>(args, part.at + v * part.step(), K::kVec, y);
+            }
+        }
+    }
+    __device__ __forceinline__ void write_all() const
+    {
+        if constexpr (kIsLate) {
+            write_late();
+        } else {
+#pragma unroll
+            for (int v = 0; v < kVectors; v++) {
+                float y[1][K::kVec];
+                result(v, y[0]);
+                if constexpr (K::kSink == kToFp8)
+                    write_codes(v, {args.divisor}, y);
+                else if (part.writes(v))
+                    store_result<K, true>(args, part.at + v * part.step(), K::kVec, y[0]);
+            }
         }
     }
     __device__ __forceinline__ void write_per_row(int turn) const

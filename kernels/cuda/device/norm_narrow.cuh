@@ -25,7 +25,7 @@ struct narrow_config {
     static constexpr bool kIsCentred = kCentre;
     static constexpr bool kIsPlain = false;
     static constexpr bool kHoldsFloats = true;
-    static constexpr int kMinBlocks = 4;
+    static constexpr int kMinBlocks = 4, kMostWarps = 8;
     static constexpr int kTensors = K::kAdds ? 4 : 2; // that have a span in a stage
 };
 

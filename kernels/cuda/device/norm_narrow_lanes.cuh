@@ -26,6 +26,8 @@ template <typename K, int kRowSlots, bool kCentre, bool kOfBlock = false>
 struct lanes_config {
     static constexpr bool kIsBlock = kOfBlock;
     static constexpr int kSlots = kRowSlots;
+    // of a block of several rows: the last turn of smaller ones leaves fewer places idle
+    static constexpr int kMostWarps = kSlots >= 6 ? 4 : 8;
     static constexpr int kShares = kSlots <= 4 ? 2 : kSlots <= 16 ? 4 : 16; // of the row's sum
     static constexpr bool kIsCentred = kCentre;
     static constexpr int kTensors = K::kAdds ? 4 : 2; // that have a span

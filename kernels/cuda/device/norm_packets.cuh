@@ -10,6 +10,12 @@ constexpr bool is_sum_of_both = K::kAdds;
 template <typename K>
 constexpr bool is_sum_of_both<K, pair_args> = K::kPair == GATE_THEN_NORM;
 
+// Threads of a block of many rows, at most: of more, two would not find room on a multiprocessor.
+template <bool kSumsBoth>
+constexpr int kMostPacketThreads = kSumsBoth ? 512 : 640;
+
+// Of up to two shares for each thread. partial has places for what all warps have, also behind a
+// row's shares, 1,024 at most: those are zeros, and the sum of 32 places leaves none out.
 template <typename Acc, typename Row>
 __device__ __forceinline__ Acc sum_of_squares(const Row &row, Acc *partial)
 {
@@ -31,8 +37,9 @@ __global__ void __maxnreg__((kPacketRegisters<is_sum_of_both<K, Args>>))
 {
     using T = typename K::T;
     using row_of = packet_row<K, is_sum_of_both<K, Args>>;
-    __shared__ float partial[32];
-    __shared__ double exact_partial[32];
+    constexpr int kPlaces = kMostPacketThreads<is_sum_of_both<K, Args>> / 16;
+    __shared__ float partial[kPlaces];
+    __shared__ double exact_partial[kPlaces];
     const quarter_place<K> place(args, blockIdx.x);
     const norm_args &norm = place.norm;
     const row_of row(norm, place.source);

@@ -266,16 +266,14 @@ __global__ void __launch_bounds__(C::kBound, C::kMinBlocks)
                 raw.residual[v] = load_16_by<C::kKeeps>(policy, source.residual + at);
         }
     }
-    auto load_weight = [&](int v) {
-        uint4 raw_weight = no_weight<T>();
-        if (has_gains && part.reads(v))
-            raw_weight = load_16_by<C::kKeeps>(policy, gains + v * part.step() * (int)sizeof(T));
-        return raw_weight;
-    };
     if constexpr (C::kStartsWeight) {
 #pragma unroll
-        for (int v = 0; v < kVectors; v++)
-            weights[v] = load_weight(v);
+        for (int v = 0; v < kVectors; v++) {
+            weights[v] = no_weight<T>();
+            if (has_gains && part.reads(v))
+                weights[v] =
+                    load_16_by<C::kKeeps>(policy, gains + v * part.step() * (int)sizeof(T));
+        }
     }
     values.take(args);
     const row_scale scale = rounded_scale<K>(args, scale_of_values<K, C>(norm, values));
@@ -291,27 +289,32 @@ __global__ void __launch_bounds__(C::kBound, C::kMinBlocks)
         if (part.writes(v))
             store_result<K, true>(norm, part.at + v * part.step(), K::kVec, y);
     };
-    if constexpr (C::kIsSecondLate) {
+    if constexpr (!C::kStartsWeight) {
+        constexpr int kAtOnce = 2; // vectors whose loads no store, and no branch, comes between
+        static_assert(kVectors % kAtOnce == 0, "no vector is left over");
 #pragma unroll
-        for (int v = 0; v < kVectors; v += 2) { // no branch between their loads
-            uint4 weight[2], second[2];
+        for (int first = 0; first < kVectors; first += kAtOnce) {
+            uint4 weight[kAtOnce], second[kAtOnce];
 #pragma unroll
-            for (int i = 0; i < 2; i++) {
-                const int at = part.reads(v + i) ? (v + i) * part.step() * (int)sizeof(T) : 0;
-                second[i] = load_16_by<C::kKeeps>(policy, source.residual + at);
+            for (int i = 0; i < kAtOnce; i++) {
+                const int v = first + i;
+                const int at = part.reads(v) ? v * part.step() * (int)sizeof(T) : 0;
+                if constexpr (C::kIsSecondLate)
+                    second[i] = load_16_by<C::kKeeps>(policy, source.residual + at);
+                else
+                    second[i] = raw.residual[K::kAdds ? v : 0];
                 weight[i] = load_16_by<C::kKeeps>(policy, gains + at);
             }
 #pragma unroll
-            for (int i = 0; i < 2; i++)
-                finish(v + i, has_gains ? weight[i] : no_weight<T>(), second[i]);
+            for (int i = 0; i < kAtOnce; i++)
+                finish(first + i, has_gains ? weight[i] : no_weight<T>(), second[i]);
         }
     } else {
 #pragma unroll
         for (int v = 0; v < kVectors; v++) {
             if (kVectors > 2 && !part.writes(v)) // often of whole warps
                 continue;
-            finish(v, C::kStartsWeight ? weights[v % kStarted] : load_weight(v),
-                   raw.residual[K::kAdds ? v : 0]);
+            finish(v, weights[v], raw.residual[K::kAdds ? v : 0]);
         }
     }
 }

@@ -21,12 +21,15 @@ __host__ __device__ static inline int staged_packets(int vectors)
     return kIsAligned ? vectors : vectors + 1;
 }
 
-constexpr int kStagedWithZ = 3;
+// Both tensors, and what they make; or x alone, whose place that takes.
+constexpr int kStagedWithZ = 3, kStagedAsZ = 4;
 
 // As many times that is what waits, if it is so many tensors.
 template <typename K, bool kIsAligned>
 __host__ __device__ static inline int staged_areas(int n_staged)
 {
+    if (n_staged == kStagedAsZ)
+        return 1;
     return n_staged < kStagedWithZ ? n_staged : kIsAligned ? 2 : 2 + K::kVec / 4;
 }
 
@@ -47,14 +50,15 @@ struct staged_pair {
     row_source<K> source;
     uint4 *stage; // packets of x, as far as the block fetches them; the second tensor's follow
     int packets;  // of either tensor
-    int n_staged; // tensors that are; kStagedWithZ: z, too
+    int n_staged; // tensors that are
     int end;      // vectors of the row, 0 where there is none
     int first, step;
     bool is_last; // of the block's neighbours, where others have those behind
 
     __device__ __forceinline__ staged_pair(const pair_args &pair, row_exchange &of_row)
         : args(pair), blocks(of_row), place(pair, row_of_block()),
-          source(place.source<K>(pair.norm, 0)), n_staged(pair.norm.is_staged),
+          source(place.source<K>(pair.norm, 0)),
+          n_staged(pair.norm.is_staged == kStagedAsZ ? 1 : pair.norm.is_staged),
           first(blockIdx.y * pair.of_block + threadIdx.x), step(pair.step)
     {
         int share = threadIdx.x; // of the block
@@ -64,7 +68,8 @@ struct staged_pair {
         const int n_vectors = (int)((args.norm.hidden + kVec - 1) / kVec);
         end = row_of_block() < args.norm.n_rows ? n_vectors : 0;
         packets = staged_packets<kIsAligned>(n_vectors);
-        stage = staged_rows + threadIdx.y * staged_areas<K, kIsAligned>(n_staged) * packets;
+        stage =
+            staged_rows + threadIdx.y * staged_areas<K, kIsAligned>(pair.norm.is_staged) * packets;
     }
     // Elements of the row from a vector on, as far as the next one's end.
     __device__ __forceinline__ int left(int vector) const
@@ -146,7 +151,7 @@ struct staged_pair {
     }
     __device__ __forceinline__ bool keeps_z() const
     {
-        return kMakesZ && n_staged == kStagedWithZ;
+        return kMakesZ && args.norm.is_staged >= kStagedWithZ;
     }
     __device__ __forceinline__ uint4 *z_of(int vector) const
     {
