@@ -12,10 +12,12 @@
  *
  * Where one operand is not broadcast at all, one loop over a tile writes its
  * gradient and sums the other's terms: grad_output and the operands are read
- * once. Where both are, each gradient has a pass of its own. Its tiles are runs
- * of at most CPU_BLOCK elements of grad_output, of as many dims as that takes,
- * over which the other operand is spread; terms are added one beside the other,
- * and what a task has of them is summed over the tile's dims at its end.
+ * once. Where both are, each gradient has a pass of its own. Rows of WIDE
+ * columns and more are read as such: eight rows are added to one, or a row to a
+ * number. Other tiles are runs of at most CPU_BLOCK elements of grad_output, of
+ * as many dims as that takes, over which the other operand is spread; terms are
+ * added one beside the other, and what a task has of them is summed over the
+ * tile's dims at its end.
  */
 #include "ops/binary_backward.h"
 #include "cpu/binary_rows.h"
@@ -28,7 +30,11 @@ enum {
     MIN_SEGMENT_ELEMENTS = 32 << 10,
     SWEEP_BLOCK = 16 << 10, /* elements per call of a loop over memory */
     FOLDED = 1024,          /* elements of narrow rows that are added as one */
-    FOLDS_PER_TILE = 16
+    FOLDS_PER_TILE = 16,
+    WIDE = 64,        /* columns that are worth a loop of their own */
+    WIDE_APART = 256, /* where their rows do not follow each other */
+    WIDE_TILE = 4096,
+    STEPS_PER_DOUBLE = 8 /* whose terms are added in float32 */
 };
 
 /* A loop over tiles: a dim of the collapsed shape, or its blocks. */
@@ -40,6 +46,7 @@ struct tile_loop {
 struct binary_work {
     const struct cpu_rows *rows;
     const struct cpu_binary_rows *loops;
+    const struct cpu_binary_sum_rows *sums;
     struct cpu_binary binary;
     bool needs_values;
     const struct roped_tensor *g, *a, *b;
@@ -60,8 +67,9 @@ struct binary_work {
     bool sums_rows, sums_columns;
     int row_loop, column_loop; /* places in task or step of the blocks' loops */
 
-    /* where both are broadcast: the dims of a tile, rows first; where these are
-     * more than two, columns are all but the first */
+    /* where both are broadcast: rows or columns are summed as such, or the dims
+     * of a tile, rows first; of more than two, columns are all but the first */
+    bool is_wide;
     const struct binary_dim *tile_dim;
     int n_tile_dims;
 };
@@ -123,8 +131,8 @@ static const float *task_values(const struct binary_work *work,
     work->rows->widen(work->binary.dtype, buffer, element(work, tensor, at),
                       work->sums_columns ? first->rows : first->columns);
     if (!work->sums_columns)
-        work->loops->repeat(buffer, buffer, 1, work->folded_rows,
-                            first->columns);
+        work->sums->repeat(buffer, buffer, 1, work->folded_rows,
+                           first->columns);
     return buffer;
 }
 
@@ -164,6 +172,7 @@ static void sweep_tile(const struct binary_work *work, const struct tile *tile,
 /* An operand's values over a tile, of which the next one often has the same. */
 struct spread {
     int64_t at, n; /* of the operand, and elements of the tile; 0: none yet */
+    bool is_inverse;
     const float *x;
     float room[2][CPU_BLOCK + CPU_LANES];
 };
@@ -194,12 +203,15 @@ static const float *spread_over(const struct binary_work *work,
     float *x = spread->room[0], *next = spread->room[1];
     work->rows->widen(work->binary.dtype, x,
                       element(work, is_a ? work->a : work->b, at), own);
+    spread->is_inverse = work->binary.function == BINARY_DIV && !is_a &&
+                         (own < n || !work->binary.sums_a) &&
+                         work->sums->invert(x, own, !work->binary.sums_a);
     for (int i = work->n_tile_dims - 1; i >= 0; i--) {
         const int64_t count = tile_count(work, i, tile->rows, tile->columns);
         if (work->tile_dim[i].in & side) {
             own /= count;
         } else if (count > 1) {
-            work->loops->repeat(next, x, own, count, run);
+            work->sums->repeat(next, x, own, count, run);
             float *const last = x;
             x = next;
             next = last;
@@ -214,16 +226,96 @@ static const float *spread_over(const struct binary_work *work,
 
 /* Adds the terms of a tile in which both operands are broadcast. */
 static void add_tile(const struct binary_work *work, const struct tile *tile,
-                     double *sum, struct spread spread[2])
+                     float *term, bool is_begun, struct spread spread[2])
 {
+    struct cpu_binary binary = work->binary;
     const float *a = NULL, *b = NULL;
     const bool sums_a = work->binary.sums_a; /* whose terms have no a */
     if (work->needs_values && !sums_a)
         a = spread_over(work, tile, BINARY_IN_A, &spread[0]);
-    if (work->needs_values && (sums_a || work->binary.function == BINARY_DIV))
+    if (work->needs_values && (sums_a || binary.function == BINARY_DIV)) {
         b = spread_over(work, tile, BINARY_IN_B, &spread[1]);
-    work->loops->add_terms(&work->binary, sum, element(work, work->g, tile->g),
-                           a, b, tile->rows * tile->columns);
+        binary.is_inverse = spread[1].is_inverse;
+    }
+    work->sums->add_terms(&binary, term, is_begun,
+                          element(work, work->g, tile->g), a, b,
+                          tile->rows * tile->columns);
+}
+
+/* n values of a or b, so far apart, or the inverses of a divisor's. */
+static const float *values_at(const struct binary_work *work, bool is_b,
+                              int64_t at, int64_t n, int64_t apart,
+                              struct spread *spread)
+{
+    const struct roped_tensor *of = is_b ? work->b : work->a;
+    float *x = spread->room[0];
+    if (spread->n == n && spread->at == at)
+        return x;
+    const int64_t run = apart == 1 ? n : 1;
+    for (int64_t i = 0; i < n; i += run)
+        work->rows->widen(work->binary.dtype, x + i,
+                          element(work, of, at + i * apart), run);
+    spread->is_inverse = work->binary.function == BINARY_DIV && is_b &&
+                         work->sums->invert(x, n, !work->binary.sums_a);
+    spread->at = at;
+    spread->n = n;
+    return x;
+}
+
+/* Adds the terms of a tile of wide rows to the sums of rows or columns. */
+static void add_wide(const struct binary_work *work, const struct tile *tile,
+                     double *sum, bool is_begun, struct spread spread[2])
+{
+    struct cpu_binary binary = work->binary;
+    const bool sums_a = binary.sums_a, divides = binary.function == BINARY_DIV;
+    const int64_t at = sums_a ? tile->b : tile->a;
+    struct cpu_wide wide = {
+        .g = element(work, work->g, tile->g),
+        .rows = tile->rows,
+        .width = tile->columns,
+        .stride = work->row.g,
+        .x_stride = sums_a ? work->row.b : work->row.a,
+        .sum = sum,
+        .is_begun = is_begun,
+    };
+    if (work->needs_values) {
+        const bool has_columns = (sums_a ? work->column.b : work->column.a) > 0;
+        if (!has_columns)
+            wide.values = values_at(work, sums_a, at, tile->rows, wide.x_stride,
+                                    &spread[sums_a]);
+        else if (divides && sums_a && wide.x_stride == 0)
+            wide.values =
+                values_at(work, sums_a, at, tile->columns, 1, &spread[sums_a]);
+        else
+            wide.x = element(work, sums_a ? work->b : work->a, at);
+        if (divides && !sums_a)
+            wide.y = values_at(work, true, tile->b,
+                               work->sums_columns ? tile->rows : tile->columns,
+                               1, &spread[1]);
+        binary.is_inverse =
+            (wide.y || (sums_a && wide.values)) && spread[1].is_inverse;
+    }
+    if (work->sums_columns)
+        work->sums->wide_rows(&binary, &wide);
+    else
+        work->sums->wide_columns(&binary, &wide);
+}
+
+/* Adds the terms of a few steps, and of n_sums sums. */
+static void add_steps(const struct binary_work *work, int64_t task,
+                      int64_t begin, int64_t end, float *term, int64_t n_sums,
+                      struct spread spread[2])
+{
+    bool is_begun = false;
+    for (int64_t step = begin; step < end; step++) {
+        const struct tile tile = tile_at(work, task, step);
+        if (!is_begun && tile.rows * tile.columns < n_sums) {
+            memset(term, 0, (size_t)n_sums * sizeof *term);
+            is_begun = true;
+        }
+        add_tile(work, &tile, term, is_begun, spread);
+        is_begun = true;
+    }
 }
 
 /* ------------------------------------------------------------------ tasks */
@@ -236,19 +328,21 @@ static int64_t sums_of_task(const struct binary_work *work,
 {
     const int64_t rows = work->sums_rows ? work->folded_rows : first->rows;
     if (work->sums_columns)
-        return work->full ? first->rows : rows * work->tile_columns;
+        return work->full || work->is_wide ? first->rows
+                                           : rows * work->tile_columns;
     return rows * first->columns;
 }
 
 /* Adds up those that are of one element of the gradient; returns of how many
- * they are. */
+ * they are. Where there is term, the sums are there as yet. */
 static int64_t fold_sums(const struct binary_work *work,
-                         const struct tile *first, double *sum)
+                         const struct tile *first, double *sum,
+                         const float *term)
 {
     const int64_t rows = work->sums_rows ? work->folded_rows : first->rows;
     int64_t n = sums_of_task(work, first), inner = 1;
     if (work->full && work->sums_rows) {
-        work->loops->fold(sum, 1, rows, first->columns);
+        work->sums->fold(sum, 1, rows, first->columns);
         return first->columns;
     }
     for (int i = work->n_tile_dims - 1; i >= 0; i--) {
@@ -258,10 +352,17 @@ static int64_t fold_sums(const struct binary_work *work,
         if (work->tile_dim[i].in & work->sum_side) {
             inner *= count;
         } else if (count > 1) {
-            work->loops->fold(sum, n / inner / count, count, inner);
+            const int64_t outer = n / inner / count;
+            if (term)
+                work->sums->fold_floats(sum, term, outer, count, inner);
+            else
+                work->sums->fold(sum, outer, count, inner);
+            term = NULL;
             n /= count;
         }
     }
+    if (term)
+        work->sums->add_floats(sum, false, term, n);
     return n;
 }
 
@@ -270,8 +371,7 @@ static void store_sums(const struct binary_work *work, int64_t at,
                        const double *sum, int64_t n)
 {
     float values[CPU_BINARY_SUMS];
-    for (int64_t i = 0; i < n; i++)
-        values[i] = (float)sum[i];
+    work->sums->round_sums(values, sum, n);
     const struct cpu_conversion how = {ROPED_F32, work->binary.dtype, 1, false};
     work->rows->convert(&how, element(work, work->sum, at), values, n);
 }
@@ -281,21 +381,35 @@ static void run_task(const struct binary_work *work, int64_t task,
 {
     double sum[CPU_BINARY_SUMS];
     float buffer[CPU_BINARY_SUMS + CPU_LANES];
+    const float *term = NULL;
     int64_t begin = segment * work->steps_per_segment;
     int64_t end = cpu_smaller(begin + work->steps_per_segment, work->n_steps);
     struct tile first = tile_at(work, task, begin);
-    const float *y = work->full ? task_values(work, &first, buffer) : NULL;
-    const int64_t n_sums =
-        cpu_ceil_div(sums_of_task(work, &first), CPU_LANES) * CPU_LANES;
-    memset(sum, 0, (size_t)n_sums * sizeof *sum);
-    for (int64_t step = begin; step < end; step++) {
-        struct tile tile = tile_at(work, task, step);
-        if (work->full)
+    const int64_t n_sums = sums_of_task(work, &first);
+    if (work->full) {
+        const float *y = task_values(work, &first, buffer);
+        memset(sum, 0, (size_t)n_sums * sizeof *sum);
+        for (int64_t step = begin; step < end; step++) {
+            struct tile tile = tile_at(work, task, step);
             sweep_tile(work, &tile, y, sum);
-        else
-            add_tile(work, &tile, sum, spread);
+        }
+    } else if (work->is_wide) {
+        for (int64_t step = begin; step < end; step++) {
+            struct tile tile = tile_at(work, task, step);
+            add_wide(work, &tile, sum, step > begin, spread);
+        }
+    } else if (end - begin <= STEPS_PER_DOUBLE) {
+        add_steps(work, task, begin, end, buffer, n_sums, spread);
+        term = buffer;
+    } else {
+        for (int64_t step = begin; step < end; step += STEPS_PER_DOUBLE) {
+            add_steps(work, task, step,
+                      cpu_smaller(step + STEPS_PER_DOUBLE, end), buffer, n_sums,
+                      spread);
+            work->sums->add_floats(sum, step > begin, buffer, n_sums);
+        }
     }
-    int64_t n = fold_sums(work, &first, sum);
+    int64_t n = fold_sums(work, &first, sum, term);
     if (work->partial)
         memcpy(work->partial + segment * roped_tensor_elements(work->sum) +
                    first.out,
@@ -393,7 +507,11 @@ static void size_tiles(struct binary_work *work)
     work->tile_columns = cpu_smaller(columns, room);
     work->tile_rows = cpu_smaller(rows, room / work->tile_columns);
     work->tile_rows = cpu_smaller(work->tile_rows, most_rows);
-    work->folded_rows = work->tile_rows;
+    if (work->is_wide) {
+        const int64_t most = WIDE_TILE / work->tile_columns / 8 * 8;
+        work->tile_rows = cpu_smaller(rows, most > 8 ? most : 8);
+    }
+    work->folded_rows = work->is_wide ? 1 : work->tile_rows;
     if (work->full && work->sums_rows && columns < FOLDED / 2)
         work->folded_rows = cpu_smaller(work->tile_rows, FOLDED / columns);
     if (work->full && work->sums_rows)
@@ -418,23 +536,43 @@ static int join_columns(struct binary_work *work,
     return row;
 }
 
+/* Is a loop over each row of the innermost dim worth while? Where columns have
+ * sums of their own, rows become those of a dim that is summed. */
+static bool has_wide_rows(const struct binary_work *work,
+                          const struct binary_plan *plan, int *row)
+{
+    int summed = *row;
+    if (work->sums_columns)
+        return work->column.count >= WIDE;
+    while (plan->dim[summed].in & work->sum_side)
+        summed--;
+    if (work->column.count < (summed == *row ? WIDE : WIDE_APART))
+        return false;
+    *row = summed;
+    return true;
+}
+
 static void cut_tasks(struct binary_work *work, const struct binary_plan *plan)
 {
     struct tile_loop dim[ROPED_MAX_RANK] = {{0}};
     const struct tile_loop one = {.count = 1};
-    int inner = plan->rank - 1, outer = plan->rank - 2;
+    const int inner = plan->rank - 1;
     dim_loops(plan, work->sum_side, dim);
     work->column = inner >= 0 ? dim[inner] : one;
     work->sums_columns = inner >= 0 && !(plan->dim[inner].in & work->sum_side);
-    if (!work->full)
-        outer = join_columns(work, plan, outer);
-    work->row = outer >= 0 ? dim[outer] : one;
-    work->sums_rows = outer >= 0 && !(plan->dim[outer].in & work->sum_side);
+    work->n_tile_dims = 0;
+    int row = inner - 1, end = row; /* of dims that are loops over tiles */
+    work->is_wide = !work->full && has_wide_rows(work, plan, &row);
+    if (!work->full && !work->is_wide)
+        end = row = join_columns(work, plan, row);
+    work->row = row >= 0 ? dim[row] : one;
+    work->sums_rows = row >= 0 && !(plan->dim[row].in & work->sum_side);
     size_tiles(work);
     work->n_task_loops = work->n_step_loops = 0;
     work->n_tasks = work->n_steps = 1;
-    for (int i = 0; i < outer; i++)
-        add_loop(work, dim[i], !(plan->dim[i].in & work->sum_side));
+    for (int i = 0; i <= end; i++)
+        if (i != row)
+            add_loop(work, dim[i], !(plan->dim[i].in & work->sum_side));
     work->row_loop =
         add_loop(work, blocks_of(&work->row, work->tile_rows), work->sums_rows);
     work->column_loop = add_loop(
@@ -523,6 +661,7 @@ enum roped_status roped_cpu_binary_backward(const struct roped_call *call,
     struct binary_work work = {
         .rows = queue->backend->rows,
         .loops = queue->backend->rows->binary,
+        .sums = queue->backend->rows->binary->sums,
         .binary = {.function = plan->function,
                    .dtype = call->in[BINARY_GRAD_OUTPUT].dtype,
                    .is_streamed = cpu_is_large(queue, bytes)},

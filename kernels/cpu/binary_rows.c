@@ -6,31 +6,9 @@
  * A few terms are added in float32, and only what comes of that in double,
  * where a sum may be as long as it likes.
  */
-#include "cpu/binary_rows.h"
-
-#include "cpu/rows_isa.h"
-#include "ops/binary_backward.h"
+#include "cpu/binary_terms.h"
 
 /* ------------------------------------------------------------------ terms */
-
-/* The arithmetic, with x the full operand and y the summed one. */
-enum kind {
-    LINEAR, /* add, sub: no values, but signs */
-    MUL,
-    OVER_SUM,  /* div, y is the divisor */
-    OVER_FULL, /* div, x is the divisor */
-};
-
-struct signs {
-    float full, sum;
-};
-
-/* Divided twice: divisor * divisor would leave float32's range where that does
- * not. */
-INLINE vfloat quotient_term(vfloat g, vfloat over, vfloat divisor)
-{
-    return -(g * (over / divisor / divisor));
-}
 
 INLINE vfloat full_term(enum kind kind, struct signs sign, vfloat g, vfloat x,
                         vfloat y)
@@ -42,105 +20,11 @@ INLINE vfloat full_term(enum kind kind, struct signs sign, vfloat g, vfloat x,
     return kind == OVER_SUM ? (vfloat)(g / y) : quotient_term(g, y, x);
 }
 
-INLINE vfloat sum_term(enum kind kind, struct signs sign, vfloat g, vfloat x,
-                       vfloat y)
-{
-    if (kind == LINEAR)
-        return g * splat(sign.sum);
-    if (kind == MUL)
-        return g * x;
-    return kind == OVER_SUM ? quotient_term(g, x, y) : (vfloat)(g / x);
-}
-
 INLINE block full_terms(enum kind kind, struct signs sign, block g, block x,
                         block y)
 {
     return (block){full_term(kind, sign, g.lo, x.lo, y.lo),
                    full_term(kind, sign, g.hi, x.hi, y.hi)};
-}
-
-INLINE block sum_terms(enum kind kind, struct signs sign, block g, block x,
-                       block y)
-{
-    return (block){sum_term(kind, sign, g.lo, x.lo, y.lo),
-                   sum_term(kind, sign, g.hi, x.hi, y.hi)};
-}
-
-static enum kind kind_of(const struct cpu_binary *binary)
-{
-    if (binary->function == BINARY_MUL)
-        return MUL;
-    if (binary->function == BINARY_DIV)
-        return binary->sums_a ? OVER_FULL : OVER_SUM;
-    return LINEAR;
-}
-
-static struct signs signs_of(const struct cpu_binary *binary)
-{
-    float sign_b = binary->function == BINARY_SUB ? -1.0f : 1.0f;
-    return (struct signs){.full = binary->sums_a ? sign_b : 1.0f,
-                          .sum = binary->sums_a ? 1.0f : sign_b};
-}
-
-/* Calls work(dtype, kind, ...) with both as constants. */
-#define WITH_KIND(kind, work, dtype, ...)                                      \
-    switch (kind) {                                                            \
-    case LINEAR:                                                               \
-        work(dtype, LINEAR, __VA_ARGS__);                                      \
-        break;                                                                 \
-    case MUL:                                                                  \
-        work(dtype, MUL, __VA_ARGS__);                                         \
-        break;                                                                 \
-    case OVER_SUM:                                                             \
-        work(dtype, OVER_SUM, __VA_ARGS__);                                    \
-        break;                                                                 \
-    case OVER_FULL:                                                            \
-        work(dtype, OVER_FULL, __VA_ARGS__);                                   \
-        break;                                                                 \
-    }
-#define WITH_TYPE_AND_KIND(dtype, kind, work, ...)                             \
-    if ((dtype) == ROPED_F32)                                                  \
-        WITH_KIND(kind, work, ROPED_F32, __VA_ARGS__)                          \
-    else if ((dtype) == ROPED_F16)                                             \
-        WITH_KIND(kind, work, ROPED_F16, __VA_ARGS__)                          \
-    else                                                                       \
-        WITH_KIND(kind, work, ROPED_BF16, __VA_ARGS__)
-
-static void add(double *restrict sum, const float *restrict x, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        sum[i] += (double)x[i];
-}
-
-/* ----------------------------------------------------------------- blocks */
-
-INLINE block load_floats(const float *from, int64_t n)
-{
-    return load(ROPED_F32, HALVES, from, n);
-}
-
-INLINE block load_at(enum roped_dtype dtype, const void *base, int64_t i,
-                     int64_t n)
-{
-    return load(dtype, HALVES, at(dtype, base, i), n);
-}
-
-INLINE void store_at(enum roped_dtype dtype, void *base, int64_t i, block x,
-                     int64_t n, bool is_streamed)
-{
-    store(dtype, HALVES, place(dtype, base, i), x, 1, n, is_streamed);
-}
-
-/*
- * Inputs are asked for so many bytes ahead: three to five streams at once are
- * more than the processor's own prefetching keeps up with.
- */
-INLINE void prefetch_block(enum roped_dtype dtype, const void *base, int64_t i)
-{
-    enum { NEAR_AHEAD = 2048, LINE = 64 };
-    const char *from = at(dtype, base, i);
-    for (size_t byte = 0; byte < BLOCK * size_of(dtype); byte += LINE)
-        __builtin_prefetch(from + NEAR_AHEAD + byte, 0, 2);
 }
 
 /* ----------------------------------------------------------------- sweeps */
@@ -225,12 +109,6 @@ INLINE void columns(enum roped_dtype dtype, enum kind kind,
         if (row + 2 >= rows || (row + 2) % ROWS_PER_DOUBLE == 0)
             add(sweep->of.sum, term, sweep->of.width);
     }
-}
-
-INLINE doubles add_floats(doubles sum, block x)
-{
-    doubles more = widen_floats(x.lo + x.hi);
-    return (doubles){sum.lo + more.lo, sum.hi + more.hi};
 }
 
 /* The sum of one row's terms, in an order that depends on width alone. */
@@ -370,139 +248,10 @@ static void elementwise(const struct cpu_binary *binary,
                        binary->is_streamed)
 }
 
-/* ------------------------------------------------------- any broadcasting */
-
-struct spread_terms {
-    const void *g;
-    const float *x, *y; /* x of the operand that is not summed */
-    double *sum;
-    int64_t n;
-    struct signs sign;
-};
-
-INLINE void add_lanes(double *to, vfloat x)
-{
-    enum { HALF = LANES / 2 };
-    doubles more = widen_floats(x);
-    __typeof__(more.lo) lo,
-        hi; /* not both as one: GCC would store them first */
-    memcpy(&lo, to, sizeof lo);
-    memcpy(&hi, to + HALF, sizeof hi);
-    lo += more.lo;
-    hi += more.hi;
-    memcpy(to, &lo, sizeof lo);
-    memcpy(to + HALF, &hi, sizeof hi);
-}
-
-INLINE void add_term_block(enum roped_dtype dtype, enum kind kind,
-                           const struct spread_terms *all, int64_t i, int64_t n)
-{
-    block g = load_at(dtype, all->g, i, n), x = g, y = g;
-    prefetch_block(dtype, all->g, i);
-    if (kind != LINEAR)
-        x = load_floats(all->x + i, n);
-    if (kind == OVER_SUM)
-        y = load_floats(all->y + i, n);
-    block term = sum_terms(kind, all->sign, g, x, y);
-    if (n < BLOCK)
-        term = first_of(term, n); /* 0 / 0 lies behind */
-    add_lanes(all->sum + i, term.lo);
-    add_lanes(all->sum + i + LANES, term.hi);
-}
-
-INLINE void all_terms(enum roped_dtype dtype, enum kind kind,
-                      const struct spread_terms *all)
-{
-    int64_t i = 0;
-    for (; i + BLOCK <= all->n; i += BLOCK)
-        add_term_block(dtype, kind, all, i, BLOCK);
-    if (all->n % BLOCK > 0)
-        add_term_block(dtype, kind, all, i, all->n % BLOCK);
-}
-
-static void add_terms(const struct cpu_binary *binary, double *sum,
-                      const void *g, const float *a, const float *b, int64_t n)
-{
-    const bool is_a = binary->sums_a;
-    const struct spread_terms all = {g, is_a ? b : a,    is_a ? a : b, sum,
-                                     n, signs_of(binary)};
-    WITH_TYPE_AND_KIND(binary->dtype, kind_of(binary), all_terms, &all)
-}
-
-static void repeat(float *to, const float *from, int64_t n, int64_t times,
-                   int64_t run)
-{
-    for (int64_t i = 0; run == 1 && i < n; i++, to += times) {
-        const vfloat x = splat(from[i]);
-        for (int64_t at = 0; at < times; at += LANES)
-            store_lanes(to + at, x);
-    }
-    for (int64_t i = 0; run > 1 && i < n; i++, from += run)
-        for (int64_t time = 0; time < times; time++, to += run)
-            for (int64_t at = 0; at < run; at += LANES)
-                store_lanes(to + at, load_lanes(from + at));
-}
-
-/* The sum of each of eight rows, whose additions do not wait for each other. */
-INLINE void sum_narrow_rows(double *to, const double *from, int64_t width)
-{
-    double sum[8] = {0};
-    for (int64_t i = 0; i < width; i++)
-        for (int row = 0; row < 8; row++)
-            sum[row] += from[row * width + i];
-    memcpy(to, sum, sizeof sum);
-}
-
-/* The sum of a row: eight at once, and those at last. */
-INLINE double sum_row(const double *x, int64_t width)
-{
-    double part[8] = {0}, sum = 0;
-    int64_t i = 0;
-    for (; i + 8 <= width; i += 8)
-        for (int j = 0; j < 8; j++)
-            part[j] += x[i + j];
-    for (; i < width; i++)
-        sum += x[i];
-    for (int j = 0; j < 8; j++)
-        sum += part[j];
-    return sum;
-}
-
-static void add_doubles(double *restrict to, const double *restrict from,
-                        int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        to[i] += from[i];
-}
-
-/* The later half of rows is added to the earlier one, until there is one row:
- * long loops, however short rows are. */
-static void fold(double *x, int64_t outer, int64_t n, int64_t inner)
-{
-    enum { NARROW = 32 };
-    int64_t i = 0;
-    for (; inner == 1 && n < NARROW && i + 8 <= outer; i += 8)
-        sum_narrow_rows(x + i, x + i * n, n);
-    for (; inner == 1 && i < outer; i++)
-        x[i] = sum_row(x + i * n, n);
-    for (; i < outer; i++) {
-        double *rows = x + i * n * inner;
-        for (int64_t left = n; left > 1;) {
-            const int64_t more = left / 2;
-            left -= more;
-            add_doubles(rows, rows + left * inner, more * inner);
-        }
-        if (i > 0)
-            memmove(x + i * inner, rows, (size_t)inner * sizeof *x);
-    }
-}
-
 extern const struct cpu_binary_rows ISA(cpu_binary_rows);
 const struct cpu_binary_rows ISA(cpu_binary_rows) = {
     .elementwise = elementwise,
     .sweep_columns = sweep_columns,
     .sweep_rows = sweep_rows,
-    .repeat = repeat,
-    .add_terms = add_terms,
-    .fold = fold,
+    .sums = &ISA(cpu_binary_sum_rows),
 };

@@ -29,6 +29,7 @@
  *     negative_magnitude            -|x|
  *     HAS_POWERS                    is a table of 32 powers one instruction?
  *     power_of_part                 2^(k / 32) of the last five bits of k, then
+ *     permuted                      lane k of x, for each lane of k
  *     look_up                       of a table of 32 floats, by the same bits
  *     scaled                        x * 2^k, k a whole number from -250 to 250;
  *                                   with HAS_POWERS what is below any k

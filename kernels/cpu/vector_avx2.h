@@ -34,6 +34,11 @@ INLINE vfloat splat(float x)
     return _mm256_set1_ps(x);
 }
 
+INLINE vfloat permuted(vfloat x, vint k)
+{
+    return _mm256_permutevar8x32_ps(x, (__m256i)k);
+}
+
 INLINE vfloat multiply_add(vfloat a, vfloat b, vfloat c)
 {
     return _mm256_fmadd_ps(a, b, c);

@@ -114,6 +114,11 @@ INLINE vfloat power_of_part(vint k)
     return _mm512_permutex2var_ps(first, (__m512i)k, last);
 }
 
+INLINE vfloat permuted(vfloat x, vint k)
+{
+    return _mm512_permutexvar_ps((__m512i)k, x);
+}
+
 INLINE vfloat look_up(const float table[32], vint k)
 {
     return _mm512_permutex2var_ps(_mm512_load_ps(table), (__m512i)k,

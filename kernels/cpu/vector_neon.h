@@ -39,6 +39,11 @@ INLINE vfloat splat(float x)
     return vdupq_n_f32(x);
 }
 
+INLINE vfloat permuted(vfloat x, vint k)
+{
+    return (vfloat){x[k[0]], x[k[1]], x[k[2]], x[k[3]]};
+}
+
 INLINE vfloat multiply_add(vfloat a, vfloat b, vfloat c)
 {
     return vfmaq_f32(c, a, b);

@@ -47,6 +47,11 @@ INLINE vfloat splat(float x)
     return (vfloat){x, x, x, x};
 }
 
+INLINE vfloat permuted(vfloat x, vint k)
+{
+    return (vfloat){x[k[0]], x[k[1]], x[k[2]], x[k[3]]};
+}
+
 INLINE vfloat multiply_add(vfloat a, vfloat b, vfloat c)
 {
     return a * b + c;
