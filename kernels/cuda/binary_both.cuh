@@ -35,7 +35,8 @@ __device__ __forceinline__ void sweep_side(const both_side &side, const sum_bloc
 
 // Of quotients a side knows whether it is the divisor's: it has no use for the other's terms.
 template <typename T, int kKind, int kMode>
-__global__ void __launch_bounds__(kSumThreads, sizeof(T) == 4 && kMode == kSweepBoth ? 3 : 2)
+__global__ void
+__launch_bounds__(kSumThreads, sizeof(T) == 4 && kKind == kBinaryMul && kMode == kSweepBoth ? 3 : 2)
     sweep_both_kernel(const __grid_constant__ struct both_args args)
 {
     let_next_start();
@@ -72,6 +73,14 @@ static void order_sides(struct both_args *args, int n_threads)
         std::swap(args->side[0], args->side[1]);
 }
 
+// Rows that begin anywhere have kernels of their own: quotients of others took 1.4 by them.
+template <typename T, int kKind>
+static kernel_fn<both_args> *both_kernel_of(bool is_shifted)
+{
+    return is_shifted ? sweep_both_kernel<T, kKind, kSweepShifted>
+                      : sweep_both_kernel<T, kKind, kSweepBoth>;
+}
+
 // Starts blocks of so many threads, those of the first side before those of the second.
 template <typename T>
 static enum roped_status start_sides(struct both_args *args, int n_sides, int n_threads,
@@ -94,11 +103,10 @@ static enum roped_status start_sides(struct both_args *args, int n_sides, int n_
     enum roped_status status = find_partial(n_sides, sums, groups, queue, err);
     if (status)
         return status;
-    // quotients, whose kernels are long, have one for rows that begin anywhere and for others
     kernel_fn<both_args> *kernel =
-        sums[0]->kind != kBinaryMul      ? sweep_both_kernel<T, kBinaryOver, kSweepShifted>
-        : args->side[0].sweep.is_shifted ? sweep_both_kernel<T, kBinaryMul, kSweepShifted>
-                                         : sweep_both_kernel<T, kBinaryMul, kSweepBoth>;
+        sums[0]->kind == kBinaryMul
+            ? both_kernel_of<T, kBinaryMul>(args->side[0].sweep.is_shifted)
+            : both_kernel_of<T, kBinaryOver>(args->side[0].sweep.is_shifted);
     return start(queue, kernel, dim3((unsigned)n_threads), n_blocks, dim3(), *args, err);
 }
 

@@ -77,8 +77,10 @@ static bool name_sweep(const struct roped_call *call, int32_t sum_side, int mode
     const int n_summed = sum->n_dims - sum->n_kept_dims, most = is_columns ? 2 : 1;
     const bool is_apart =
         is_columns && args->is_shifted && n_summed == 2 && !keeps_place(sum, kVec);
+    const bool has_runs = n_summed > most || is_apart;
+    const bool is_narrow = args->is_shifted && args->width < 4 * kVec; // mostly parts of packets
     if (n_summed > most + 1 ||
-        ((n_summed > most || is_apart) && !name_runs(sum, is_columns ? 1 : args->packets)))
+        (has_runs && (is_narrow || !name_runs(sum, is_columns ? 1 : args->packets))))
         return false;
     const int n_walked = sum->n_dims - sum->n_kept_dims;
     if (args->is_shifted && n_summed > 2 && n_walked == 2 && !keeps_place(sum, kVec))

@@ -58,7 +58,7 @@ static int64_t stage_pair(struct norm_args *norm, int rows, const struct roped_q
     const int64_t all = queue->shared_bytes - kOwnShared;
     const int64_t half = queue->shared_bytes / 2 - kOwnShared;
     const bool finds_two = has_many_rows(norm, queue, 1) && bytes <= half;
-    if (kMakesZ && kIsAligned && K::kVec == 4 && finds_two && 2 * bytes > half) {
+    if (kMayStageAsZ<K, kIsAligned> && finds_two && 2 * bytes > half) {
         norm->is_staged = kStagedAsZ;
         return bytes;
     }

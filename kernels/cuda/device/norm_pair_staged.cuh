@@ -24,11 +24,15 @@ __host__ __device__ static inline int staged_packets(int vectors)
 // Both tensors, and what they make; or x alone, whose place that takes.
 constexpr int kStagedWithZ = 3, kStagedAsZ = 4;
 
+// What takes a vector's place has as many bytes where it is of float32.
+template <typename K, bool kIsAligned>
+constexpr bool kMayStageAsZ = (K::kPair == GATE_THEN_NORM) && kIsAligned && (K::kVec == 4);
+
 // As many times that is what waits, if it is so many tensors.
 template <typename K, bool kIsAligned>
 __host__ __device__ static inline int staged_areas(int n_staged)
 {
-    if (n_staged == kStagedAsZ)
+    if (kMayStageAsZ<K, kIsAligned> && n_staged == kStagedAsZ)
         return 1;
     return n_staged < kStagedWithZ ? n_staged : kIsAligned ? 2 : 2 + K::kVec / 4;
 }
@@ -58,7 +62,9 @@ struct staged_pair {
     __device__ __forceinline__ staged_pair(const pair_args &pair, row_exchange &of_row)
         : args(pair), blocks(of_row), place(pair, row_of_block()),
           source(place.source<K>(pair.norm, 0)),
-          n_staged(pair.norm.is_staged == kStagedAsZ ? 1 : pair.norm.is_staged),
+          n_staged(kMayStageAsZ<K, kIsAligned> && pair.norm.is_staged == kStagedAsZ
+                       ? 1
+                       : pair.norm.is_staged),
           first(blockIdx.y * pair.of_block + threadIdx.x), step(pair.step)
     {
         int share = threadIdx.x; // of the block
