@@ -23,7 +23,7 @@
 // too few to fill the device (binary_sums.cuh). What a thread adds, and in which order, follows
 // from the shapes and from whether addresses are multiples of 16 bytes: the same bits from run to
 // run and from device to device. Atomic operations only count blocks. A thread adds the terms of an
-// iteration in float32, and iterations in double.
+// iteration in float32, and iterations in double; of a row in one turn all is a tree of float32.
 #include "cuda/binary_both.cuh"
 #include "cuda/binary_columns.cuh"
 #include "cuda/binary_few.cuh"

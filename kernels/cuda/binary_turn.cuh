@@ -26,7 +26,12 @@ struct turn_args {
     struct binary_ones one;
 };
 
-constexpr int kTurnThreads = 768; // of a block, at most: 80 registers
+constexpr int kTurnThreads = 768; // of a block, at most
+
+// What a kernel's registers are bounded by: 80 leave room for that many threads, and 64, in which
+// one packet and products find room, for more.
+template <int kKind, int kPackets>
+constexpr int kTurnBound = kPackets == 1 || kKind == kBinaryMul ? 1024 : kTurnThreads;
 
 template <typename T>
 constexpr int kMostTurnElements = sizeof(T) == 4 ? 4 : 2; // of a thread
@@ -84,14 +89,14 @@ struct turn_place {
             for (int distance = 16; distance > 0; distance /= 2)
                 part += __shfl_xor_sync(0xFFFFFFFFu, part, distance);
         }
-        if (column <= 0 && row < args.n_rows)
+        if (column <= 0 && row < args.n_rows) // the first one
             *grad_y = element<T>::from_float(part);
     }
 };
 
 // kPackets: of a thread. kIsWhole: 16 bytes divide rows.
 template <typename T, int kKind, int kPackets, bool kIsWhole>
-__global__ void __launch_bounds__(kPackets == 1 || kKind == kBinaryMul ? 1024 : kTurnThreads)
+__global__ void __launch_bounds__(kTurnBound<kKind, kPackets>)
     turn_kernel(const __grid_constant__ struct turn_args args)
 {
     constexpr int kVec = kVecOf<T>;
