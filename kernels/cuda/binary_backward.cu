@@ -110,19 +110,19 @@ static enum roped_status launch_one(const struct roped_call *call, int32_t sum_s
     struct sweep_args args = {};
     struct columns_shape columns;
     name_tensors(call, sum_side, &args.sum);
-    if (is_of_rows<T>(plan, sum_side, &args.sum))
+    if (is_of_rows<T>(plan, sum_side, args.sum))
         return launch_rows<T>(plan, args.sum, queue, err);
-    const struct turn_layout turn = lay_out_turn<T>(plan, sum_side, &args.sum);
+    const struct turn_layout turn = lay_out_turn<T>(plan, sum_side, args.sum);
     if (turn.threads > 0)
-        return launch_turn<T>(&turn, &args.sum, queue, err);
+        return launch_turn<T>(turn, args.sum, queue, err);
     if (is_of_few_columns<T>(plan, sum_side))
         return launch_few<T>(call, sum_side, queue, err);
-    const bool is_sweep = name_sweep<T>(call, sum_side, kSweepOne, &args);
     if (is_of_elements(plan, sum_side))
         return launch_elements<T>(call, sum_side, queue, err);
     if (is_of_columns<T>(plan, sum_side, args.sum, &columns))
         return launch_columns<T>(&columns, args.sum, queue, err);
-    if (!is_sweep || is_of_few_terms(&args, keeps_columns(plan, sum_side)))
+    if (!name_sweep<T>(call, sum_side, kSweepOne, &args) ||
+        is_of_few_terms(&args, keeps_columns(plan, sum_side)))
         return launch_elements<T>(call, sum_side, queue, err);
     return launch_sweep<T>(&args, keeps_columns(plan, sum_side), queue, err);
 }

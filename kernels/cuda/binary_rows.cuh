@@ -189,11 +189,11 @@ static inline int64_t rows_of_warp(int64_t n_rows, int64_t width, int vec)
 // Are there enough rows, and are they odd and narrow? Others take one turn of their threads
 // (binary_turn.cuh), and so do those of a few packets more where each element is long.
 template <typename T>
-static bool is_of_rows(const struct binary_plan *plan, int32_t sum_side, const struct sum_args *sum)
+static bool is_of_rows(const struct binary_plan *plan, int32_t sum_side, const struct sum_args &sum)
 {
     constexpr int kVec = kVecOf<T>;
     if (plan->rank != 2 || keeps_columns(plan, sum_side) ||
-        !are_aligned({sum->g, sum->x, sum->grad_x}))
+        !are_aligned({sum.g, sum.x, sum.grad_x}))
         return false;
     const int64_t most_packets = sizeof(T) == 2 && plan->function != BINARY_DIV ? 6 : 4;
     const int64_t n_rows = plan->dim[0].size, width = plan->dim[1].size;

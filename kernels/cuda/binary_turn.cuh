@@ -12,6 +12,7 @@
 
 #include "cuda/binary_elements.cuh"
 #include "cuda/binary_sweep_launch.cuh"
+#include "cuda/device/reduce.cuh"
 #include "cuda/places.cuh"
 
 struct turn_args {
@@ -85,9 +86,7 @@ struct turn_place {
             __syncthreads();
             part = lane < args.lanes / 32 && warp + lane < kTurnThreads / 32 ? shared[warp + lane]
                                                                              : 0.0f;
-#pragma unroll
-            for (int distance = 16; distance > 0; distance /= 2)
-                part += __shfl_xor_sync(0xFFFFFFFFu, part, distance);
+            part = sum_in_warp<32>(part);
         }
         if (column <= 0 && row < args.n_rows) // the first one
             *grad_y = element<T>::from_float(part);
@@ -241,7 +240,7 @@ static int packets_of_turn(int64_t n_rows, int64_t packets, int kind, bool is_wh
 // small calls are elements.
 template <typename T>
 static struct turn_layout lay_out_turn(const struct binary_plan *plan, int32_t sum_side,
-                                       const struct sum_args *sum)
+                                       const struct sum_args &sum)
 {
     constexpr int kVec = kVecOf<T>;
     struct turn_layout turn = {};
@@ -250,7 +249,7 @@ static struct turn_layout lay_out_turn(const struct binary_plan *plan, int32_t s
     turn.width = inner_dim(plan, 0);
     turn.n_rows = inner_dim(plan, 1);
     turn.is_whole = turn.width % kVec == 0;
-    const bool has_packets = are_aligned({sum->g, sum->x, sum->grad_x});
+    const bool has_packets = are_aligned({sum.g, sum.x, sum.grad_x});
     int64_t vectors = packets_of_row<T>(turn.width);
     turn.is_of_elements = plan->n <= kMostElements && !(has_packets && turn.is_whole) &&
                           turn.width <= kMostTurnElements<T> * kTurnThreads;
@@ -260,7 +259,7 @@ static struct turn_layout lay_out_turn(const struct binary_plan *plan, int32_t s
         while (lanes_of_turn(vectors, turn.vectors) > kTurnThreads)
             turn.vectors *= 2;
     } else {
-        turn.vectors = packets_of_turn<T>(turn.n_rows, vectors, sum->kind, turn.is_whole);
+        turn.vectors = packets_of_turn<T>(turn.n_rows, vectors, sum.kind, turn.is_whole);
     }
     turn.lanes = (int)lanes_of_turn(vectors, turn.vectors);
     if (turn.lanes > kTurnThreads || !(has_packets || turn.is_of_elements))
@@ -273,14 +272,14 @@ static struct turn_layout lay_out_turn(const struct binary_plan *plan, int32_t s
 }
 
 template <typename T, int kKind>
-static kernel_fn<turn_args> *turn_kernel_of(const struct turn_layout *turn)
+static kernel_fn<turn_args> *turn_kernel_of(const struct turn_layout &turn)
 {
-    const int n = turn->vectors;
-    if (turn->is_of_elements)
+    const int n = turn.vectors;
+    if (turn.is_of_elements)
         return n == 1   ? turn_elements_kernel<T, kKind, 1>
                : n == 2 ? turn_elements_kernel<T, kKind, 2>
                         : turn_elements_kernel<T, kKind, kMostTurnElements<T>>;
-    if (turn->is_whole)
+    if (turn.is_whole)
         return n == 1   ? turn_kernel<T, kKind, 1, true>
                : n == 2 ? turn_kernel<T, kKind, 2, true>
                         : turn_kernel<T, kKind, 4, true>;
@@ -290,28 +289,28 @@ static kernel_fn<turn_args> *turn_kernel_of(const struct turn_layout *turn)
 }
 
 template <typename T>
-static enum roped_status launch_turn(const struct turn_layout *turn, const struct sum_args *sum,
+static enum roped_status launch_turn(const struct turn_layout &turn, const struct sum_args &sum,
                                      struct roped_queue *queue, struct roped_error *err)
 {
     turn_args args = {};
-    args.g = sum->g;
-    args.x = sum->x;
-    args.y = sum->y;
-    args.grad_x = sum->grad_x;
-    args.grad_y = sum->grad_y;
-    args.n = sum->n;
-    args.n_rows = turn->n_rows;
-    args.width = (uint32_t)turn->width;
-    args.lanes = (uint32_t)turn->lanes;
-    args.rows = (uint32_t)(turn->threads / turn->lanes);
+    args.g = sum.g;
+    args.x = sum.x;
+    args.y = sum.y;
+    args.grad_x = sum.grad_x;
+    args.grad_y = sum.grad_y;
+    args.n = sum.n;
+    args.n_rows = turn.n_rows;
+    args.width = (uint32_t)turn.width;
+    args.lanes = (uint32_t)turn.lanes;
+    args.rows = (uint32_t)(turn.threads / turn.lanes);
     args.by_lanes = index_divisor(args.lanes);
-    args.has_values = sum->has_values;
-    args.one = sum->one;
+    args.has_values = sum.has_values;
+    args.one = sum.one;
     return start(queue,
-                 sum->kind == kBinaryMul     ? turn_kernel_of<T, kBinaryMul>(turn)
-                 : sum->kind == kBinaryOverY ? turn_kernel_of<T, kBinaryOverY>(turn)
-                                             : turn_kernel_of<T, kBinaryOverX>(turn),
-                 dim3((unsigned)turn->threads),
+                 sum.kind == kBinaryMul     ? turn_kernel_of<T, kBinaryMul>(turn)
+                 : sum.kind == kBinaryOverY ? turn_kernel_of<T, kBinaryOverY>(turn)
+                                            : turn_kernel_of<T, kBinaryOverX>(turn),
+                 dim3((unsigned)turn.threads),
                  filled_blocks(blocks_of(args.n_rows, args.rows), kMultiprocessors), dim3(), args,
                  err);
 }
