@@ -77,7 +77,7 @@ http() {
     ROPED_TEST_BACKEND=cuda ROPED_TEST_BIN=$build/bin/roped \
         step http "random programs on cuda beside separate calls there" "$build/tests/test_program_calls" 300 1 cuda
     [ "$(nvidia-smi -L | wc -l)" -ge 2 ] || return 0
-    for test in golden append chain regions tenants devices; do
+    for test in golden append chain regions shared_memory tenants devices http load stage calls programs; do
         ROPED_TEST_BACKEND=cuda ROPED_TEST_BIN=$build/bin/roped ROPED_TEST_GOLDEN=tests/golden \
             ROPED_TEST_DEVICES=0,1 step http "$test on two GPUs" "$build/tests/test_$test"
     done

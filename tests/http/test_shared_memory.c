@@ -304,7 +304,7 @@ TEST(cuda_memory_needs_a_handle)
 {
     static const char no_handle[] =
         "{\"raw_handle\":{\"b64\":\"AAAA\"},\"device_id\":0,\"byte_size\":64}";
-    char body[256], zeros[89];
+    char body[256], expected[64], zeros[89];
     memset(zeros, 'A', 86);
     memcpy(zeros + 86, "==", 3);
     server_start(&server, allowed);
@@ -319,12 +319,15 @@ TEST(cuda_memory_needs_a_handle)
                 "'raw_handle' must be a valid base64 encoded "
                 "cudaIpcMemHandle_t",
                 "short");
+    const int behind_last = server_n_devices();
     snprintf(body, sizeof body,
-             "{\"raw_handle\":{\"b64\":\"%s\"},\"device_id\":1,\"byte_size\":"
-             "64}",
-             zeros);
+             "{\"raw_handle\":{\"b64\":\"%s\"},\"device_id\":%d,"
+             "\"byte_size\":64}",
+             zeros, behind_last);
+    snprintf(expected, sizeof expected, "device_id is %d, expected 0",
+             behind_last);
     expect_code(post("/v2/cudasharedmemory/region/r/register", body), 400,
-                "device_id is 1, expected 0", "another device");
+                expected, "another device");
     snprintf(body, sizeof body,
              "{\"raw_handle\":{\"b64\":\"%s\"},\"device_id\":0,\"byte_size\":"
              "64}",
