@@ -14,7 +14,7 @@
 //       columns of few                          of its columns (binary_few.cuh)
 //       terms
 //     both operands      sweep_both_kernel      once per gradient (binary_both.cuh); in one pass
-//                                               where each has one of two dims
+//                                               where a row has one element of a or b
 //     few elements,      elements_kernel        one element at a time, both gradients in one
 //     odd columns of                            launch (binary_elements.cuh)
 //     few terms

@@ -1,9 +1,10 @@
 // binary_both.cuh - both gradients of a binary function whose operands are both broadcast, in one
-// launch: each by a pass of its own (binary_sweep.cuh), or in one pass where each operand has one
-// of two dims.
+// launch: each by a pass of its own (binary_sweep.cuh), or in one pass where each row has one
+// element of an operand.
 #pragma once
 
 #include "cuda/binary_elements.cuh"
+#include "cuda/binary_parts.cuh"
 #include "cuda/binary_sweep_launch.cuh"
 
 #include <algorithm>
@@ -172,80 +173,179 @@ static enum roped_status start_both(struct both_args *args, int n_sides, struct 
 
 // ------------------------------------------------------------------------------------ crosses
 
-// Has each operand one of the two innermost dims, and both what is around them? Then one pass adds
-// both gradients. Returns the side whose columns the rows keep, or 0.
+// Has one operand alone the innermost dim, so that each row has one element of the other? Then one
+// pass may add both gradients. Returns the side whose columns the rows keep, or 0.
 static inline int32_t side_of_cross(const struct binary_plan *plan)
 {
     constexpr int32_t kBoth = BINARY_IN_A | BINARY_IN_B;
-    if (plan->rank < 2 || plan->rank > 3 || (plan->rank == 3 && plan->dim[0].in != kBoth))
-        return 0;
-    const int32_t side = plan->dim[plan->rank - 1].in, other = plan->dim[plan->rank - 2].in;
-    return side != kBoth && other == (kBoth ^ side) ? side : 0;
+    const int32_t side = plan->rank > 1 ? plan->dim[plan->rank - 1].in : kBoth;
+    return side != kBoth ? side : 0;
+}
+
+// Are the dims around a row the other operand's alone, in what both have?
+static inline bool is_plain_cross(const struct binary_plan *plan)
+{
+    constexpr int32_t kBoth = BINARY_IN_A | BINARY_IN_B;
+    return (plan->rank == 2 || (plan->rank == 3 && plan->dim[0].in == kBoth)) &&
+           plan->dim[plan->rank - 2].in == (kBoth ^ plan->dim[plan->rank - 1].in);
 }
 
 // Panels whose sums of rows one block adds. Of more there are groups, about as many as one has
 // panels; of fewer, groups have a row wait for twice as many blocks in turn (157 panels 1.06).
 constexpr uint32_t kMostPanelsAtOnce = 256;
 
-// A warp has a row of a panel, and a block as many rows as it has warps. What a block waits for at
-// its begin and its end costs more than steps do: of few panels there are as many segments as
-// multiprocessors hold blocks at once, two each. Of more panels so many blocks do not come out.
+// The lanes of a row and of a block. A warp has a row of a panel, or several narrow rows. What
+// lanes are left have other kept elements where rows are few, or lie apart from each other.
 template <typename T>
-static enum roped_status launch_cross(struct sweep_args *args, struct roped_queue *queue,
-                                      struct roped_error *err)
+static void lay_out_cross(struct sweep_args *args, bool is_plain)
 {
     constexpr int kWarps = kSumThreads / 32;
     struct sum_args *sum = &args->sum;
+    const bool is_narrow = args->packets <= 32;
+    args->row_lanes = is_narrow ? power_of_two(args->packets, 32) : 32;
     args->lanes = 32;
-    args->own_lanes = 32 - args->is_shifted;
-    args->step_lanes = kWarps;
-    args->n_panels = (uint32_t)blocks_of(args->packets, args->own_lanes);
-    args->packets = (int64_t)args->n_panels * args->own_lanes;
+    args->own_lanes = 32 - (args->is_shifted && !is_narrow);
+    args->n_panels = is_narrow ? 1 : (uint32_t)blocks_of(args->packets, args->own_lanes);
+    args->packets = (int64_t)args->n_panels * (is_narrow ? args->row_lanes : args->own_lanes);
     args->has_gaps = 1;
     args->by_packets = index_divisor(args->packets);
     args->n_lanes = sum->n_kept * args->packets;
-    const int64_t n_blocks = sum->n_kept * args->n_panels, n_rows = sum->n_kept * sum->n_steps;
-    const bool is_few = 4 * n_blocks <= kBothAtOnce;
-    const int64_t most = blocks_of(sum->n_steps, (is_few ? kSweepUnroll : kFewSteps) * kWarps);
-    const int64_t rows =
-        blocks_of(sum->n_steps, clamp((is_few ? 1 : 4) * kBothAtOnce / n_blocks, 1, most));
-    sum->steps_per_segment = blocks_of(rows, kSweepUnroll * kWarps) * kSweepUnroll * kWarps;
-    sum->n_segments = (uint32_t)blocks_of(sum->n_steps, sum->steps_per_segment);
-    lay_out_walk(&args->walk, kWarps);
+    if (args->own_lanes == 32 && !(is_plain && !is_narrow)) {
+        const bool is_dense =
+            args->walk.inner.g == args->width && args->walk.n_inner * args->row_lanes >= 32;
+        const int least = args->is_shifted ? kWarps : 1; // as many as begin anywhere in a packet
+        const int most = kSumThreads / (is_dense ? args->row_lanes : 32);
+        const int step_lanes = power_of_two(blocks_of(sum->n_steps, kFewSteps), most);
+        args->lanes = kSumThreads / (step_lanes > least ? step_lanes : least);
+        args->own_lanes = args->lanes;
+    }
+    args->step_lanes = kSumThreads / args->lanes;
+    args->n_parts = args->n_panels;
+    for (int i = 0; i < sum->n_kept_dims; i++)
+        args->n_parts *= sum->dim[i].x == 0 ? sum->dim[i].size : 1;
+}
+
+// Blocks of one segment of each run.
+static inline int64_t blocks_of_cross(const struct sweep_args *args)
+{
+    return blocks_of(args->n_lanes, args->own_lanes) * args->sum.n_runs;
+}
+
+// Cuts the rows of columns into segments of so many iterations at least, for so many blocks at
+// most. Returns how long these take, in iterations: the blocks of a wave wait for about two at
+// their begin and their end.
+template <typename T>
+static int64_t cut_rows(struct sweep_args *args, int64_t n_wanted, int64_t least)
+{
+    constexpr int64_t kWaited = 2, kAtOnce = kMultiprocessors * (sizeof(T) == 4 ? 3 : 2);
+    struct sum_args *sum = &args->sum;
+    const int64_t n_blocks = blocks_of_cross(args), unit = kSweepUnroll * args->step_lanes;
+    const int64_t most = blocks_of(sum->n_steps, least * unit);
+    const int64_t rows = blocks_of(sum->n_steps, clamp(n_wanted / n_blocks, 1, most));
+    sum->steps_per_segment = blocks_of(rows, unit) * unit;
+    const int64_t n_segments = blocks_of(sum->n_steps, sum->steps_per_segment);
+    sum->n_segments = (uint32_t)n_segments * sum->n_runs;
+    return blocks_of(n_blocks * n_segments, kAtOnce) * (sum->steps_per_segment / unit + kWaited);
+}
+
+// Of few panels there are as many blocks as multiprocessors hold at once, two each. Of more panels
+// so many do not come out: of two, four and eight times as many blocks those that take least.
+template <typename T>
+static void cut_cross(struct sweep_args *args)
+{
+    int64_t least = INT64_MAX, n_best = kBothAtOnce;
+    if (4 * blocks_of_cross(args) <= kBothAtOnce) {
+        cut_rows<T>(args, kBothAtOnce, 1);
+    } else {
+        for (int64_t n = 2 * kBothAtOnce; n <= 8 * kBothAtOnce; n *= 2) {
+            const int64_t taken = cut_rows<T>(args, n, kFewSteps / kSweepUnroll);
+            n_best = taken < least ? n : n_best;
+            least = std::min(taken, least);
+        }
+        cut_rows<T>(args, n_best, kFewSteps / kSweepUnroll);
+    }
+    lay_out_walk(&args->walk, args->step_lanes);
+}
+
+// Parts of sums of rows that few panels have are added by the last block, others by a launch of
+// their own.
+template <typename T>
+static enum roped_status launch_cross(struct sweep_args *args, bool is_plain,
+                                      struct roped_queue *queue, struct roped_error *err)
+{
+    struct sum_args *sum = &args->sum;
+    const int64_t n_blocks = blocks_of(args->n_lanes, args->own_lanes);
+    const bool is_mul = sum->kind == kBinaryMul;
+    const bool adds_rows = is_mul && is_plain && args->n_parts > 1, is_cut = sum->n_segments > 1;
     args->panels_of_group = args->n_panels;
     if (args->n_panels > kMostPanelsAtOnce)
         args->panels_of_group = (uint32_t)std::ceil(std::sqrt((double)args->n_panels));
     args->n_groups = (uint32_t)blocks_of(args->n_panels, args->panels_of_group);
-    const int64_t n_partial = n_blocks * sum->n_segments * args->own_lanes * kVecOf<T>;
-    const int64_t n_row_counters = sum->n_kept * sum->n_segments * counters_of_rows(args->n_groups);
-    enum roped_status status =
-        roped_cuda_scratch(queue, (n_partial + args->n_panels * n_rows) * (int64_t)sizeof(float),
-                           n_blocks + n_row_counters, &sum->partial, &sum->counter, err);
+    const int64_t n_partial = is_cut ? n_blocks * sum->n_segments * args->own_lanes * kVecOf<T> : 0;
+    const int64_t of_rows = args->n_parts > 1 ? args->n_parts * args->n_x : 0;
+    const int64_t n_row_counters =
+        adds_rows ? sum->n_kept * sum->n_segments * counters_of_rows(args->n_groups) : 0;
+    const int64_t n_counters = is_cut ? n_blocks : 0;
+    enum roped_status status = ROPED_OK;
+    if (n_partial + of_rows > 0)
+        status = roped_cuda_scratch(queue, (n_partial + of_rows) * (int64_t)sizeof(float),
+                                    n_counters + n_row_counters, &sum->partial, &sum->counter, err);
     if (status)
         return status;
     args->row_partial = sum->partial + n_partial;
-    args->row_counter = sum->counter + n_blocks;
-    return start(queue, sweep_columns_kernel<T, kBinaryMul, kSweepCross>, dim3(kSumThreads),
-                 n_blocks, dim3(1, sum->n_segments), *args, err);
+    args->row_counter = adds_rows ? sum->counter + n_counters : nullptr;
+    status = start(queue,
+                   is_mul ? sweep_columns_kernel<T, kBinaryMul, kSweepCross>
+                          : sweep_columns_kernel<T, kBinaryOver, kSweepCross>,
+                   dim3(kSumThreads), n_blocks, dim3(1, sum->n_segments), *args, err);
+    if (status || adds_rows || args->n_parts == 1)
+        return status;
+    return start_parts<T>(args->row_partial, sum->grad_x, args->n_x, args->n_parts, queue, err);
 }
 
-// Are rows so wide that most lanes of a warp have a packet, and does what is left to add fit?
-// Quotients take two passes: they wait for divisions, and grad_output is in L2. So do few elements,
-// which one launch of both sides waits for once, and few rows of very many panels.
+// Not of few elements, which one launch of both sides waits for once, nor of few rows of very many
+// panels.
 template <typename T>
-static bool is_of_cross(const struct binary_plan *plan)
+static bool is_of_plain_cross(const struct binary_plan *plan)
 {
     constexpr int64_t kFew = 1 << 20, kFewRows = 256, kPanelsOfRow = 24, kMostPanels = 8 << 10;
     const int64_t width = inner_dim(plan, 0), n_rows = inner_dim(plan, 1);
     const int64_t n_panels = width / (31 * kVecOf<T>)+1;
     const int64_t n_blocks = plan->n / (width * n_rows) * n_panels;
-    if (plan->function == BINARY_DIV || !side_of_cross(plan) || width < 16 * kVecOf<T> ||
-        n_blocks > kMostPanels ||
-        plan->n / width * n_panels >= ROPED_CUDA_SCRATCH_BYTES / 4 / (int64_t)sizeof(float))
+    return n_blocks <= kMostPanels &&
+           (width % kVecOf<T> != 0 || // whose two passes would have no packets
+            ((plan->n > kFew || n_rows > kFewRows) &&
+             (n_blocks <= kBothAtOnce || kPanelsOfRow * n_rows > n_blocks)));
+}
+
+// Are there so many elements, and so many rows for each column, that a pass which adds both
+// gradients has less to do than two? Quotients wait for divisions, and a second pass finds
+// grad_output in L2: they are to be more. Lays the pass out; what it leaves to be added must fit.
+template <typename T>
+static bool name_cross(const struct roped_call *call, const struct binary_plan *plan,
+                       struct sweep_args *args, bool *is_plain)
+{
+    constexpr int kVec = kVecOf<T>;
+    constexpr int64_t kFewPackets = 1 << 18, kFewQuotients = 2 << 20, kLeastSteps = 4;
+    const int32_t side = side_of_cross(plan);
+    if (!side || (plan->function == BINARY_DIV && plan->n < kFewQuotients) ||
+        !name_sweep<T>(call, side, kSweepCross, args) || args->n_x > INT32_MAX)
         return false;
-    return width % kVecOf<T> != 0 || // whose two passes would have no packets
-           ((plan->n > kFew || n_rows > kFewRows) &&
-            (n_blocks <= kBothAtOnce || kPanelsOfRow * n_rows > n_blocks));
+    const struct sum_args *sum = &args->sum;
+    *is_plain = is_plain_cross(plan) && args->width >= 16 * kVec;
+    if (*is_plain ? !is_of_plain_cross<T>(plan)
+                  : plan->n <= kFewPackets * kVec || (args->is_shifted && args->width < 4 * kVec))
+        return false;
+    lay_out_cross<T>(args, *is_plain);
+    cut_cross<T>(args);
+    if (!*is_plain && sum->n_steps < kLeastSteps * args->step_lanes)
+        return false;
+    const int64_t n_blocks = blocks_of(args->n_lanes, args->own_lanes);
+    const bool is_cut = sum->n_segments > 1;
+    const int64_t n_partial = is_cut ? n_blocks * sum->n_segments * args->own_lanes * kVec : 0;
+    const int64_t of_rows = args->n_parts > 1 ? args->n_parts * args->n_x : 0;
+    return (!is_cut || 2 * n_blocks <= ROPED_CUDA_COUNTERS) &&
+           n_partial + of_rows <= ROPED_CUDA_SCRATCH_BYTES / (int64_t)sizeof(float);
 }
 
 // ------------------------------------------------------------------------------------ launch
@@ -275,8 +375,9 @@ static enum roped_status launch_both(const struct roped_call *call, struct roped
     int32_t without_packets = 0; // sides
     if (is_of_elements(plan, BINARY_IN_A) && is_of_elements(plan, BINARY_IN_B))
         return launch_elements<T>(call, BINARY_IN_A | BINARY_IN_B, queue, err);
-    if (is_of_cross<T>(plan) && name_sweep<T>(call, side_of_cross(plan), kSweepCross, &cross))
-        return launch_cross<T>(&cross, queue, err);
+    bool is_plain;
+    if (name_cross<T>(call, plan, &cross, &is_plain))
+        return launch_cross<T>(&cross, is_plain, queue, err);
     for (int32_t of = BINARY_IN_A; of <= BINARY_IN_B && !status; of++) {
         struct both_side *side = &both.side[n_sides];
         side->is_columns = keeps_columns(plan, of);

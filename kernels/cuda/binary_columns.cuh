@@ -269,14 +269,17 @@ static bool is_of_columns(const struct binary_plan *plan, int32_t sum_side,
     constexpr int64_t kMostKept = 4096;
     if (!name_columns(plan, sum_side, shape) || !are_aligned({sum.g, sum.x, sum.grad_x}))
         return false;
-    if (shape->repeats > 1)
+    const bool is_odd = shape->run % kVec != 0;
+    if (shape->repeats == 1 && (is_odd || shape->run == kVec) && shape->run > 1 &&
+        shape->width() > kColumnsThreads)
+        std::swap(shape->outer, shape->inner); // too wide for a block: panels of runs
+    if (shape->repeats > 1 || shape->outer > 1)
         return is_of_runs_apart<T>(plan, shape);
     const int64_t width = shape->width(), n = shape->n_rows * width;
     const bool is_wide = width > kColumnsThreads / 2, is_plain = shape->n_kept * shape->run == 1;
     const int64_t threads = width <= kColumnsThreads ? threads_of_columns(width, kVec) : 0;
     if (sizeof(T) == 4 && is_wide && 4 * threads < 3 * kColumnsThreads)
         return false;
-    const bool is_odd = shape->run % kVec != 0;
     const int64_t least = shape->run >= (is_odd ? 2 : 1) * kVec ? 3 * kLeast
                           : is_wide && is_plain                 ? 4 * kLeast
                                                                 : kLeast / 2;

@@ -52,11 +52,14 @@ struct sweep_args {
     int64_t n_x;                        // elements of x
     int32_t most_threads;               // of a block of rows
     // cross
-    uint32_t n_panels;        // blocks over the columns of one kept element
+    uint32_t row_lanes;       // of a row's panel, side by side: a power of two
+    uint32_t n_panels;        // warps over the columns of one kept element
+    int64_t n_parts;          // of a row's sum: panels, for each kept element that x has not
     uint32_t panels_of_group; // of these a block adds the sums of rows, and then those of groups
     uint32_t n_groups;
-    float *row_partial;    // [panels][rows of all kept elements]
-    uint32_t *row_counter; // [kept elements][segments][counters_of_rows]: how many are there
+    float *row_partial;    // [parts][rows], which are the elements of x
+    uint32_t *row_counter; // [kept elements][segments][counters_of_rows]: how many are there; or
+                           // none, where a kernel of its own adds the parts
 };
 
 // What an iteration has loaded.
@@ -65,7 +68,7 @@ struct sweep_packets {
     uint4 g[kSweepUnroll], x[kSweepUnroll];
     T one_x[kSweepUnroll];      // of the row
     int64_t at[kSweepUnroll];   // negative: no step
-    int32_t x_at[kSweepUnroll]; // of shifted x
+    int32_t x_at[kSweepUnroll]; // of shifted x, or a cross
 };
 
 // Elements low to high of a packet; 1 in place of others, by which a quotient is quickly divided.
@@ -108,6 +111,8 @@ __device__ __forceinline__ void start_step(const sweep_args &args, int64_t x_at,
     const int64_t at = packets.at[i];
     const T *x = static_cast<const T *>(sum.x);
     const bool x_is_one = kMode == kSweepCross || (is_of_both(kMode) && args.x_is_one);
+    if (kMode == kSweepCross)
+        packets.x_at[i] = (int32_t)x_at;
     if (x_is_one && at >= 0)
         packets.one_x[i] = x[x_at];
     if (shifts_x<kMode>(args) && sizeof(T) == 4) {
@@ -315,9 +320,27 @@ struct column_place {
     int off;       // of the packet's elements, those before the row where it is the first
     int low, high; // those of the row; of a cross those of which this block sums
     bool is_inside;
-    bool stores;       // else the next block has the packet, too
+    bool stores;       // else the next block has the packet, too; of a cross any sums of rows
+    int32_t part;      // the first of a cross' sums that have this part
     int64_t step, end; // the first step, and that behind the segment
 };
+
+// The part that a kept element's panel has of sums of rows: elements that x has, too, share one.
+static __device__ __noinline__ int64_t part_of(const sweep_args &args, int64_t kept, uint32_t panel)
+{
+    const sum_args &sum = args.sum;
+    int64_t part = panel, stride = args.n_panels;
+    for (int i = sum.n_kept_dims - 1; i >= 0; i--) {
+        const sum_dim &dim = sum.dim[i];
+        const int64_t outer = quotient_of(kept, dim.size, dim.by, sum.is_small);
+        if (dim.x == 0) {
+            part += (kept - outer * dim.size) * stride;
+            stride *= dim.size;
+        }
+        kept = outer;
+    }
+    return part;
+}
 
 template <typename T, int kMode>
 __device__ __forceinline__ column_place column_place_of(const sweep_args &args,
@@ -345,9 +368,14 @@ __device__ __forceinline__ column_place column_place_of(const sweep_args &args,
     walk.at.g += column;
     walk.at.x += args.x_is_one ? 0 : column;
     walk.n_left = place.is_inside ? walk.n_left : 0;
-    place.stores = place.lane < args.own_lanes;
+    place.stores = kMode == kSweepCross ? lane < args.n_lanes : place.lane < args.own_lanes;
     const int64_t first = packet - place.lane, behind = first + args.own_lanes;
-    const bool is_cut = kMode == kSweepCross && args.is_shifted;
+    const bool is_cut = kMode == kSweepCross && args.own_lanes < args.lanes;
+    place.part = 0;
+    if (kMode == kSweepCross && args.n_parts > 1)
+        place.part =
+            (int32_t)(part_of(args, kept, (uint32_t)packet / (is_cut ? args.own_lanes : 32)) *
+                      args.n_x);
     const int64_t low = is_cut && first > 0 ? first * kVec : 0;
     const int64_t high = is_cut ? min(behind * kVec, args.width) : args.width;
     place.low = (int)max(low - column, (int64_t)0);
@@ -375,19 +403,50 @@ __device__ __forceinline__ float add_four_rows(const float (&row)[kSweepUnroll])
     return sum;
 }
 
-// The sums of rows over the columns of one panel, in the order of the gradient.
+// The sum of each of four rows over their lanes: the first of these has all.
+__device__ __forceinline__ void add_narrow_rows(uint32_t lanes, float (&row)[kSweepUnroll])
+{
+#pragma unroll 1
+    for (uint32_t distance = lanes / 2; distance > 0; distance /= 2)
+#pragma unroll
+        for (int i = 0; i < kSweepUnroll; i++)
+            row[i] += __shfl_xor_sync(0xFFFFFFFFu, row[i], distance);
+}
+
+// Of a row that is so many steps on, where there are n_left.
 template <typename T>
 __device__ __forceinline__ void store_row(const sweep_args &args, const column_place &place,
-                                          int64_t step, float sum)
+                                          uint32_t step, int32_t n_left, int32_t at, float sum)
 {
-    const uint32_t block = (uint32_t)place.block.group, kept = block / args.n_panels;
-    const int64_t row = kept * args.sum.n_steps + step, panel = block - kept * args.n_panels;
-    if (threadIdx.x % 8 > 0 || step >= place.end)
+    if (!place.stores || (int32_t)step >= n_left)
         return;
-    if (args.n_panels == 1)
-        static_cast<T *>(args.sum.grad_x)[row] = element<T>::from_float(sum);
+    if (args.n_parts == 1)
+        static_cast<T *>(args.sum.grad_x)[at] = element<T>::from_float(sum);
     else
-        args.row_partial[panel * args.sum.n_kept * args.sum.n_steps + row] = sum;
+        args.row_partial[place.part + at] = sum;
+}
+
+// What the lanes of a warp have of four rows each.
+template <typename T>
+__device__ __forceinline__ void store_rows(const sweep_args &args, const column_place &place,
+                                           int32_t n_left, const int32_t (&at)[kSweepUnroll],
+                                           float (&row)[kSweepUnroll])
+{
+    if (args.row_lanes == 32) {
+        const float sum = add_four_rows(row);
+        const int i = threadIdx.x % 32 / 8;
+        const int32_t of_two[2] = {i & 1 ? at[1] : at[0], i & 1 ? at[3] : at[2]};
+        if (threadIdx.x % 8 == 0)
+            store_row<T>(args, place, i * args.step_lanes, n_left, i & 2 ? of_two[1] : of_two[0],
+                         sum);
+        return;
+    }
+    add_narrow_rows(args.row_lanes, row);
+    if (threadIdx.x % args.row_lanes > 0)
+        return;
+#pragma unroll
+    for (int i = 0; i < kSweepUnroll; i++)
+        store_row<T>(args, place, i * args.step_lanes, n_left, at[i], row[i]);
 }
 
 template <typename T, int kKind, int kMode>
@@ -396,9 +455,12 @@ __device__ __forceinline__ void sweep_columns(const sweep_args &args, const colu
 {
     constexpr int kVec = kVecOf<T>;
     const T *from = static_cast<const T *>(args.sum.y) + place.at_y;
-    // all lanes of a warp are in one row of a cross, and exchange what they have of it
-    for (int64_t step = place.step; kMode == kSweepCross ? step < place.end : walk.n_left > 0;
-         step += kSweepUnroll * args.step_lanes) {
+    // all lanes of a warp exchange what they have of the rows of a cross: they go on together
+    const int32_t ahead = (int32_t)(place.step_lane - threadIdx.x / 32 * 32 / args.lanes);
+    int32_t n_rows = kMode == kSweepCross ? (int32_t)(place.end - place.step) : 0;
+    uint4 packed = make_uint4(0, 0, 0, 0); // of y
+    for (bool is_first = true; kMode == kSweepCross ? n_rows + ahead > 0 : walk.n_left > 0;
+         is_first = false) {
         sweep_packets<T> packets;
         kept_elements<T, kKind, kVec> y;
         float terms[kVec] = {}, row[kSweepUnroll] = {};
@@ -408,8 +470,8 @@ __device__ __forceinline__ void sweep_columns(const sweep_args &args, const colu
             start_step<T, kMode>(args, walk.at.x, place.low, place.high, i, packets);
             advance<kMode != kSweepOne>(args.walk, walk);
         }
-        const uint4 packed = args.y_is_packed ? load_16(from) // behind the others
-                                              : load_between(from, place.low, place.high);
+        if (kMode != kSweepCross || is_first) // behind the others
+            packed = args.y_is_packed ? load_16(from) : load_between(from, place.low, place.high);
         unpack<T>(packed, y.y);
         if (!args.sum.has_values)
 #pragma unroll
@@ -439,8 +501,8 @@ __device__ __forceinline__ void sweep_columns(const sweep_args &args, const colu
             sum[j] += (double)terms[j];
         walk.n_left -= kSweepUnroll;
         if (kMode == kSweepCross)
-            store_row<T>(args, place, step + threadIdx.x % 32 / 8 * args.step_lanes,
-                         add_four_rows(row));
+            store_rows<T>(args, place, n_rows, packets.x_at, row);
+        n_rows -= (int32_t)(kSweepUnroll * args.step_lanes);
     }
 }
 
@@ -497,7 +559,7 @@ template <typename T>
 __device__ __forceinline__ void finish_rows(const sweep_args &args, const sum_block &block,
                                             double (&shared)[kSumThreads])
 {
-    if (args.n_panels == 1)
+    if (args.row_counter == nullptr)
         return;
     const uint32_t kept = (uint32_t)block.group / args.n_panels;
     const uint32_t panel = (uint32_t)block.group - kept * args.n_panels;
@@ -506,7 +568,7 @@ __device__ __forceinline__ void finish_rows(const sweep_args &args, const sum_bl
                                                counters_of_rows(args.n_groups);
     const int64_t begin = block.segment * args.sum.steps_per_segment;
     const int64_t end = min(begin + args.sum.steps_per_segment, args.sum.n_steps);
-    const int64_t n_rows = args.sum.n_kept * args.sum.n_steps;
+    const int64_t n_rows = args.n_x;
     const int64_t first = kept * args.sum.n_steps + begin;
     const uint32_t n = (uint32_t)(end - begin);
     float *from = args.row_partial + first + group * args.panels_of_group * n_rows;
@@ -540,7 +602,7 @@ __device__ __forceinline__ void finish_rows(const sweep_args &args, const sum_bl
     }
 }
 
-template <typename T, int kMode>
+template <typename T, bool kAddsRows>
 __device__ __forceinline__ void finish_columns(const sweep_args &args, const column_place &place,
                                                const double (&sum)[kVecOf<T>])
 {
@@ -576,7 +638,7 @@ __device__ __forceinline__ void finish_columns(const sweep_args &args, const col
             else
                 partial[(int64_t)block.segment * n_columns + column] = (float)total;
         });
-    if (kMode == kSweepCross)
+    if (kAddsRows)
         finish_rows<T>(args, block, shared);
     if (n_segments == 1 || !comes_last(args.sum.counter + block.group, n_segments))
         return;
@@ -594,7 +656,7 @@ __device__ __forceinline__ void sweep_columns_of(const sweep_args &args, const s
     wait_for_previous();
     double sum[kVecOf<T>] = {};
     sweep_columns<T, kKind, kMode>(args, place, walk, sum);
-    finish_columns<T, kMode>(args, place, sum);
+    finish_columns<T, kMode == kSweepCross && kKind == kBinaryMul>(args, place, sum);
 }
 
 template <typename T, int kKind, int kMode>

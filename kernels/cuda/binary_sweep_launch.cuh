@@ -205,8 +205,11 @@ static int lay_out_columns(struct sweep_args *args, int64_t steps)
     // segments of an iteration, as long as their blocks find room at once, or beside others
     const int64_t of_cut = is_alone(args) ? taken * groups / (2 * kMultiprocessors) : 0;
     steps = clamp(blocks_of(taken, most_segments), steps, sum->n_steps);
-    cut_steps(sum, step_lanes, steps, clamp(of_cut, kSweepUnroll, kFewSteps), kStepsOfCut,
-              kSweepUnroll);
+    const bool divides_few = kVec == 8 && is_alone(args) && sum->kind != kBinaryMul &&
+                             args->n_lanes * sum->n_steps <= kFillingThreads / 2;
+    const int64_t unit = divides_few ? kSweepUnroll / 2 : kSweepUnroll;
+    cut_steps(sum, step_lanes, steps, clamp(of_cut, unit, kFewSteps),
+              kStepsOfCut / kSweepUnroll * unit, unit);
     args->lanes = (uint32_t)lanes;
     args->step_lanes = (uint32_t)step_lanes;
     args->own_lanes = (uint32_t)(lanes - args->is_shifted);
