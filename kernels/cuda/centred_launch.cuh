@@ -109,13 +109,6 @@ static enum roped_status launch_centred_turns(const struct norm_args &args, int6
                  err);
 }
 
-// Have multiprocessors no room for all rows, two vectors in each thread, in so many turns?
-static inline bool has_turns(const struct norm_args *args, int64_t vectors, double turns,
-                             const struct roped_queue *queue)
-{
-    return (double)(args->n_rows * vectors) > turns * 2048 * queue->n_multiprocessors;
-}
-
 // Many rows of one input are bound by instructions: half of the threads have the shares of all, and
 // the same bits. Where multiprocessors have room for all in four turns it gains nothing, but where
 // one warp has all of a row, which then needs no barrier. A sum's registers have no room for it.
