@@ -117,6 +117,142 @@ static __global__ void __launch_bounds__(kActThreads, (kBlocksAtOnce<T, kAccess>
     store_operands<T, kIsPairs, kAccess, kVec>(has_up, to, place, gate, up);
 }
 
+// Elements one by one, or two by two, as words that lanes have side by side: nothing is shifted,
+// and a warp reads and writes whole lines, wherever a row lies. A thread has kWords of them.
+constexpr int kWords = 4;
+
+// A word of kUnit elements.
+template <typename T, int kUnit>
+struct act_word {
+    static constexpr int kBytes = kUnit * (int)sizeof(T);
+    using raw =
+        std::conditional_t<kBytes == 8, uint2, std::conditional_t<kBytes == 4, uint32_t, uint16_t>>;
+
+    static __device__ __forceinline__ raw load_if(bool is_wanted, const T *from)
+    {
+        raw word = {};
+        if (is_wanted)
+            word = *reinterpret_cast<const raw *>(from);
+        return word;
+    }
+    static __device__ __forceinline__ void widen(const raw &word, float *x)
+    {
+        T of[kUnit];
+        memcpy(of, &word, sizeof word);
+#pragma unroll
+        for (int i = 0; i < kUnit; i++)
+            x[i] = element<T>::to_float(of[i]);
+    }
+    static __device__ __forceinline__ void store(T *to, const float *x)
+    {
+        T of[kUnit];
+        raw word;
+#pragma unroll
+        for (int i = 0; i < kUnit; i++)
+            of[i] = element<T>::from_float(x[i]);
+        memcpy(&word, of, sizeof word);
+        *reinterpret_cast<raw *>(to) = word;
+    }
+};
+
+// kUnit: elements of a word of grad_y; of pairs each is one, and gate and up are a word.
+template <typename T, bool kIsPairs, int kUnit>
+static __global__ void __launch_bounds__(kActThreads)
+    act_gradient_words_kernel(const __grid_constant__ struct act_gradient_args args)
+{
+    constexpr int kVec = kWords * kUnit, kApart = 32 * kUnit, kOf = kIsPairs ? 2 : kUnit;
+    using word = act_word<T, kUnit>;
+    using operand = act_word<T, kOf>;
+    let_next_start();
+    const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+    const uint32_t row = quotient(i, args.rows.to_row), packet = i - row * args.rows.packets;
+    const int64_t column = (int64_t)(packet / 32) * (32 * kVec) + packet % 32 * kUnit;
+    const int left =
+        i < args.rows.n_packets ? (int)min(args.rows.width - column, (int64_t)32 * kVec) : 0;
+    const int64_t at = kIsPairs ? 2 * column : column;
+    const bool has_up = !kIsPairs && args.of.up;
+    const T *from = static_cast<T *>(args.grad_y) + row * args.grad_y_stride + column;
+    const T *gates = static_cast<T *>(args.of.gate) + row * args.of.gate_stride + at;
+    const T *ups = has_up ? static_cast<T *>(args.of.up) + row * args.of.up_stride + at : gates;
+    T *to_gates = static_cast<T *>(args.grad.gate) + row * args.grad.gate_stride + at;
+    T *to_ups = static_cast<T *>(args.grad.up) + row * args.grad.up_stride + at;
+    if (left <= 0)
+        return;
+    finish_addresses(from, gates, ups, to_gates, to_ups);
+    wait_for_previous();
+    typename word::raw of_g[kWords];
+    typename operand::raw of_gate[kWords], of_up[kIsPairs ? 1 : kWords];
+#pragma unroll
+    for (int w = 0; w < kWords; w++) {
+        const bool has = left > w * kApart;
+        of_g[w] = word::load_if(has, from + w * kApart);
+        of_gate[w] = operand::load_if(has, gates + w * 32 * kOf);
+        if constexpr (!kIsPairs)
+            of_up[w] = operand::load_if(has && has_up, ups + w * kApart);
+    }
+    float g[kVec], gate[kVec], up[kVec];
+#pragma unroll
+    for (int w = 0; w < kWords; w++) {
+        word::widen(of_g[w], g + w * kUnit);
+        if constexpr (kIsPairs) {
+            float pair[2];
+            operand::widen(of_gate[w], pair);
+            gate[w] = pair[0];
+            up[w] = pair[1];
+        } else {
+            operand::widen(of_gate[w], gate + w * kUnit);
+            operand::widen(of_up[w], up + w * kUnit);
+        }
+    }
+    descend<T>(args, g, gate, up);
+#pragma unroll
+    for (int w = 0; w < kWords; w++) {
+        if (left <= w * kApart)
+            break;
+        if constexpr (kIsPairs) {
+            const float pair[2] = {gate[w], up[w]};
+            operand::store(to_gates + w * 64, pair);
+        } else {
+            operand::store(to_gates + w * kApart, gate + w * kUnit);
+            if (has_up)
+                operand::store(to_ups + w * kApart, up + w * kUnit);
+        }
+    }
+}
+
+// Do words of so many elements begin every row?
+template <typename T>
+static bool has_words(const struct act_and_mul_plan *plan, const void *from, int64_t stride, int n)
+{
+    return is_aligned(from, (uintptr_t)n * sizeof(T)) && (plan->n_rows == 1 || stride % n == 0);
+}
+template <typename T>
+static bool has_words(const struct act_and_mul_plan *plan, const struct act_operands &of, int n)
+{
+    return has_words<T>(plan, of.gate, of.gate_stride, n) &&
+           has_words<T>(plan, of.up, of.up ? of.up_stride : 0, n);
+}
+
+// The kernel of a call by words, of how many elements; NULL: pairs are at addresses that have none.
+template <typename T>
+static kernel_fn<act_gradient_args> *words_kernel(const struct act_and_mul_plan *plan,
+                                                  const struct act_gradient_args &args, int *unit)
+{
+    *unit = 1;
+    if (plan->interleaved)
+        return has_words<T>(plan, args.of, 2) && has_words<T>(plan, args.grad, 2)
+                   ? act_gradient_words_kernel<T, true, 1>
+                   : NULL;
+    if constexpr (sizeof(T) == 2)
+        if (plan->width % 2 == 0 && has_words<T>(plan, args.of, 2) &&
+            has_words<T>(plan, args.grad, 2) &&
+            has_words<T>(plan, args.grad_y, args.grad_y_stride, 2)) {
+            *unit = 2;
+            return act_gradient_words_kernel<T, false, 2>;
+        }
+    return act_gradient_words_kernel<T, false, 1>;
+}
+
 template <typename T>
 static enum roped_status launch(struct act_gradient_args args, const struct roped_call *call,
                                 struct roped_queue *queue, struct roped_error *err)
@@ -130,17 +266,25 @@ static enum roped_status launch(struct act_gradient_args args, const struct rope
     args.grad_y_end = act_end<T>(args.grad_y, args.grad_y_stride, plan->width, plan);
     bool has = has_packets<T>(plan, args.of) && has_packets<T>(plan, args.grad) &&
                has_packets<T>(plan, args.grad_y, args.grad_y_stride);
-    return with_access(access_of<T>(call, has, queue), [&](auto access) {
+    const auto moved = [&](int64_t row) {
+        struct act_gradient_args further = args;
+        further.of = act_moved<T>(args.of, row);
+        further.grad = act_moved<T>(args.grad, row);
+        further.grad_y = static_cast<T *>(args.grad_y) + row * args.grad_y_stride;
+        return further;
+    };
+    const act_access access = access_of<T>(call, has, queue);
+    int unit;
+    kernel_fn<act_gradient_args> *by_words = words_kernel<T>(plan, args, &unit);
+    const int64_t of_warp = 32 * kWords * unit;
+    const int64_t packets = 32 * ((plan->width + of_warp - 1) / of_warp);
+    // of narrower rows lanes would idle
+    if (by_words && access == kActShifted && plan->width >= of_warp && packets <= kMostPackets)
+        return launch_rows_of(packets, queue, by_words, plan, moved, err);
+    return with_access(access, [&](auto access) {
         kernel_fn<act_gradient_args> *kernel = plan->interleaved
                                                    ? act_gradient_kernel<T, true, access>
                                                    : act_gradient_kernel<T, false, access>;
-        auto moved = [&](int64_t row) {
-            struct act_gradient_args further = args;
-            further.of = act_moved<T>(args.of, row);
-            further.grad = act_moved<T>(args.grad, row);
-            further.grad_y = static_cast<T *>(args.grad_y) + row * args.grad_y_stride;
-            return further;
-        };
         return launch_rows<kActVec<T, access>>(queue, kernel, plan, "grad_y", moved, err);
     });
 }

@@ -169,13 +169,13 @@ static enum roped_status launch(const coded_args &args, const struct act_and_mul
     const bool is_held = are_held(codes, kVecOf<T>, queue);
     if constexpr (kIsPlain)
         if (is_packed && is_held && codes.finds)
-            return launch_tiles<S, false>(args, queue, err);
+            return launch_tiles<S, kTileWhole>(args, queue, err);
     if (is_packed && are_packets(codes) && !(is_held && codes.finds))
         return launch_packets<S>(args, queue, err);
     if (is_held && !codes.finds)
         return launch_shifted_packets<S>(args, queue, err);
     if (is_held)
-        return launch_tiles<S, true>(args, queue, err);
+        return launch_tiles<S, kTileShifted>(args, queue, err);
     return launch_elements<products_of<T, false>>(args, queue, err);
 }
 

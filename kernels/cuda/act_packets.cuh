@@ -374,20 +374,13 @@ static auto with_access(act_access access, const F &function)
     }
 }
 
-// Starts a kernel of at most so many rows at a time that their packets can be counted in a
-// register. Args have the rows, and moved(rows) is those arguments some rows further. more:
-// elements of a row beside its width.
-template <int kVec, typename Args, typename Moved>
-static enum roped_status launch_rows(struct roped_queue *queue, kernel_fn<Args> *kernel,
-                                     const struct act_and_mul_plan *plan, const char *name,
-                                     const Moved &moved, struct roped_error *err, int64_t more = 0)
+// Starts a kernel of at most so many rows, of so many packets each, at a time that these can be
+// counted in a register. Args have the rows, and moved(rows) is those arguments some rows further.
+template <typename Args, typename Moved>
+static enum roped_status
+launch_rows_of(int64_t packets, struct roped_queue *queue, kernel_fn<Args> *kernel,
+               const struct act_and_mul_plan *plan, const Moved &moved, struct roped_error *err)
 {
-    int64_t packets = (plan->width + more + kVec - 1) / kVec;
-    if (packets > kMostPackets)
-        return roped_fail(
-            err, ROPED_TOO_LARGE,
-            "tensor '%s': rows of %lld elements, expected at most %lld on this device", name,
-            (long long)plan->width, (long long)(kMostPackets * kVec));
     const int64_t most = kMostPackets / packets;
     enum roped_status status = ROPED_OK;
     for (int64_t row = 0; row < plan->n_rows && !status; row += most) {
@@ -399,4 +392,19 @@ static enum roped_status launch_rows(struct roped_queue *queue, kernel_fn<Args> 
                        (rows * packets + kActThreads - 1) / kActThreads, dim3(1), args, err);
     }
     return status;
+}
+
+// Of packets of kVec elements. more: elements of a row beside its width.
+template <int kVec, typename Args, typename Moved>
+static enum roped_status launch_rows(struct roped_queue *queue, kernel_fn<Args> *kernel,
+                                     const struct act_and_mul_plan *plan, const char *name,
+                                     const Moved &moved, struct roped_error *err, int64_t more = 0)
+{
+    int64_t packets = (plan->width + more + kVec - 1) / kVec;
+    if (packets > kMostPackets)
+        return roped_fail(
+            err, ROPED_TOO_LARGE,
+            "tensor '%s': rows of %lld elements, expected at most %lld on this device", name,
+            (long long)plan->width, (long long)(kMostPackets * kVec));
+    return launch_rows_of(packets, queue, kernel, plan, moved, err);
 }

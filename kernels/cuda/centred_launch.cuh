@@ -5,6 +5,7 @@
 #include "cuda/device/norm_centred_packets.cuh"
 #include "cuda/device/norm_centred_quarters.cuh"
 #include "cuda/device/norm_centred_turns.cuh"
+#include "cuda/device/norm_centred_words.cuh"
 #include "cuda/norm_launch.cuh"
 
 static inline bool takes_place_of(const struct roped_tensor *out, const struct roped_tensor *in)
@@ -109,13 +110,6 @@ static enum roped_status launch_centred_turns(const struct norm_args &args, int6
                  err);
 }
 
-// Have multiprocessors no room for all rows, two vectors in each thread, in so many turns?
-static inline bool has_turns(const struct norm_args *args, int64_t vectors, double turns,
-                             const struct roped_queue *queue)
-{
-    return (double)(args->n_rows * vectors) > turns * 2048 * queue->n_multiprocessors;
-}
-
 // Many rows of one input are bound by instructions: half of the threads have the shares of all, and
 // the same bits. Where multiprocessors have room for all in four turns it gains nothing, but where
 // one warp has all of a row, which then needs no barrier. A sum's registers have no room for it.
@@ -190,6 +184,45 @@ static enum roped_status launch_centred_vectors(const struct norm_args &args, in
         return launch_centred_held<K, kVectors, kIsNarrow>(args, vectors, queue, err);
 }
 
+// Words of a centred row, or 0 where it is moved as packets. Of two elements all but sums of more
+// than 1,024 vectors; of one element of 16 bits narrow rows; of float32 a few wide ones of one
+// input, where shifting them for three reads takes longer.
+template <typename K>
+static int centred_unit(const struct norm_args *args, int n_shares, const struct roped_queue *queue)
+{
+    const int64_t vectors = vectors_of<K>(args);
+    const int unit = word_of_rows<K>(args, n_shares, queue);
+    if (unit == 2)
+        return !K::kAdds || vectors <= 2 * n_shares ? unit : 0;
+    if (has_rows_of_blocks<K>(args) && has_turns(args, vectors, 2, queue))
+        return 0;
+    if (sizeof(typename K::T) == 2)
+        return vectors <= kMostOddVectors ? unit : 0;
+    return n_shares > 256 && !has_turns(args, vectors, 4, queue) ? unit : 0;
+}
+
+template <typename K>
+static enum roped_status launch_centred_words(const norm_args &args, struct norm_args *norm,
+                                              int n_shares, int unit, struct roped_queue *queue,
+                                              struct roped_error *err)
+{
+    const bool is_wide = vectors_of<K>(norm) > 2 * n_shares;
+    kernel_fn<norm_args> *kernel;
+    int shares = 2; // of a thread
+    if constexpr (sizeof(typename K::T) == 4) {
+        shares = 4;
+        kernel = is_wide ? centred_words_kernel<K, 1, 4, 16> : centred_words_kernel<K, 1, 4, 8>;
+    } else {
+        kernel = unit == 1 ? centred_words_kernel<K, 1, 2, 4> : centred_words_kernel<K, 2, 2, 4>;
+        if constexpr (!K::kAdds)
+            if (is_wide)
+                kernel = centred_words_kernel<K, 2, 2, 8>;
+    }
+    norm->n_shares = n_shares;
+    return start(queue, kernel, dim3((unsigned)(n_shares * (4 / unit) / shares)), norm->n_rows,
+                 dim3(), args, err);
+}
+
 template <typename K>
 static enum roped_status launch_kind(const struct norm_args &args, struct roped_queue *queue,
                                      struct roped_error *err)
@@ -217,6 +250,10 @@ static enum roped_status launch_kind(const struct norm_args &args, struct roped_
                                    few, &few, n_shares, parts, queue, err);
         if (!is_aligned && !is_few && has_narrow_rows<K, true>(&args))
             return launch_narrow<K, true>(args, queue, err);
+        // kernels of heads, and those of float32 sums, have none
+        if constexpr (!K::kHasHeads && !(K::kAdds && sizeof(T) == 4))
+            if (const int unit = is_aligned ? 0 : centred_unit<K>(&args, n_shares, queue))
+                return launch_centred_words<K>(few, &few, n_shares, unit, queue, err);
         if (!is_aligned && has_rows_of_blocks<K>(&args) && has_turns(&args, vectors, 2, queue))
             return launch_lanes_of_blocks<K>(args, queue, err);
         // a narrower row's sums wait for each other longer than for memory

@@ -81,6 +81,9 @@ static enum roped_status launch_pair_staged(struct pair_args *args, int n_shares
     if (const int few = may_be_few ? staged_quarter_parts<K>(norm, n_shares, false, queue) : 0)
         return launch_norm_quarters<K>(*args, norm, n_shares, few, queue, err);
     const int parts = n_shares > 512 ? staged_parts(norm, n_shares, queue) : 1;
+    if constexpr (!kIsAligned && kHasWords<K>)
+        if (const int unit = word_unit<K, pair_args>(norm, n_shares, queue))
+            return launch_words<K>(*args, norm, n_shares, unit, queue, err);
     if (!kIsAligned)
         if (const int64_t bytes = bytes_of_packets<K>(norm, n_shares, queue))
             return launch_packets<K>(norm_packets_kernel<K, pair_args>, *args, norm, n_shares,

@@ -75,6 +75,84 @@ struct rows_of {
     }
 };
 
+// Codes by one known scale of rows that follow each other, as one line of values, which 16 bytes
+// need not divide: two packets for each thread, of which the last ones are cut.
+template <typename T>
+static __global__ void __launch_bounds__(kThreads)
+    line_kernel(const __grid_constant__ rows_args args)
+{
+    using S = rows_of<T>;
+    constexpr int kVec = kVecOf<T>, n = 2 * kVec, kSize = (int)sizeof(T);
+    const quantize_args &codes = args.codes;
+    const code_rule rule = rule_of<CODE_SCALE_F32>(codes);
+    let_next_start();
+    const int64_t column = (int64_t)(blockIdx.x * blockDim.x + threadIdx.x) * n;
+    const int left = (int)min(codes.width - column, (int64_t)n); // 0 or below: none
+    const T *from = S::template at<kVec>(args, 0, column);
+    uint8_t *const to = codes.y + column;
+    finish_before_wait(from, to);
+    wait_for_previous();
+    uint4 raw[2];
+#pragma unroll
+    for (int v = 0; v < 2; v++)
+        raw[v] = load_16_if(left >= (v + 1) * kVec, from + v * kVec);
+    if (left > 0 && left < n) {
+        const int cut = left / kVec;
+        const uint4 part = load_pieces(reinterpret_cast<const char *>(from + cut * kVec),
+                                       (left - cut * kVec) * kSize);
+        raw[0] = cut ? raw[0] : part;
+        raw[1] = cut ? part : raw[1];
+    }
+    float x[n], half[kVec];
+#pragma unroll
+    for (int v = 0; v < 2; v++) {
+        unpack<T>(raw[v], half);
+#pragma unroll
+        for (int j = 0; j < kVec; j++)
+            x[v * kVec + j] = half[j];
+    }
+    divide_codes(rule, x, known_scale(codes));
+    const fp8_codes<n> code = byte_codes_of(rule, x);
+    if (left >= n)
+        store_fp8(to, code, codes.store);
+    else if (left > 0)
+        store_codes_between(to, 0, left, code);
+}
+
+// Are rows one line, whose packets can be counted?
+template <typename T>
+static bool is_line(const rows_args &args)
+{
+    constexpr int kVec = kVecOf<T>;
+    const quantize_args &codes = args.codes;
+    const int64_t width = codes.width;
+    return !codes.finds && codes.rule.scale == CODE_SCALE_F32 && is_aligned(args.x, 16) &&
+           is_aligned(codes.y, kVec) &&
+           (codes.n_rows == 1 || (args.x_stride == width && codes.y_stride == width)) &&
+           codes.n_rows * width / (2 * kVec) < kMostPackets;
+}
+
+template <typename T>
+static enum roped_status launch_line(rows_args args, struct roped_queue *queue,
+                                     struct roped_error *err)
+{
+    args.codes.width *= args.codes.n_rows;
+    args.codes.n_rows = 1;
+    return launch_packets<rows_of<T>, 2 * kVecOf<T>>(args, line_kernel<T>, INT_MAX, queue, err);
+}
+
+// Do rows of codes begin as far behind a packet's as those of values do behind a packet?
+template <typename T>
+static bool are_cut(const rows_args &args, const struct roped_queue *queue)
+{
+    constexpr int kVec = kVecOf<T>;
+    const quantize_args &codes = args.codes;
+    const int64_t most = queue->can_overlap ? most_packets(queue) : kMostVecs * kMostThreads;
+    return blocks_of(codes.width + kVec - 1, kVec) <= most &&
+           (uintptr_t)args.x / sizeof(T) % kVec == (uintptr_t)codes.y % kVec &&
+           (codes.n_rows == 1 || (args.x_stride - codes.y_stride) % kVec == 0);
+}
+
 template <typename T>
 static enum roped_status launch(const rows_args &args, struct roped_queue *queue,
                                 struct roped_error *err)
@@ -92,14 +170,18 @@ static enum roped_status launch(const rows_args &args, struct roped_queue *queue
         return ROPED_OK;
     const bool is_held = are_held(codes, kVec, queue);
     if (is_packed && is_held && codes.finds)
-        return launch_tiles<rows_of<T>, false>(args, queue, err);
+        return launch_tiles<rows_of<T>, kTileWhole>(args, queue, err);
     if (is_packed && are_packets(codes))
         return launch_packets<rows_of<T>>(args, queue, err);
+    if (is_line<T>(args))
+        return launch_line<T>(args, queue, err);
+    if (is_held && codes.finds && codes.tile_rows == 1 && are_cut<T>(args, queue))
+        return launch_row<rows_of<T>, kTileCut>(args, queue, err);
     if constexpr (rows_of<T>::kShiftsPackets)
         if (is_held && !codes.finds)
             return launch_shifted_packets<rows_of<T>>(args, queue, err);
     if (is_held)
-        return launch_tiles<rows_of<T>, true>(args, queue, err);
+        return launch_tiles<rows_of<T>, kTileShifted>(args, queue, err);
     return launch_elements<rows_of<T>>(args, queue, err);
 }
 

@@ -256,6 +256,17 @@ static __global__ void __launch_bounds__(kThreads, (kBlocksOfPackets<S, kVectors
                                x, divisor, is_whole ? codes.store : kStoresFirst);
 }
 
+// Codes of a vector of which elements first to last - 1 are wanted, one by one.
+template <int n>
+__device__ __forceinline__ void store_codes_between(uint8_t *to, int first, int last,
+                                                    const fp8_codes<n> &codes)
+{
+#pragma unroll
+    for (int j = 0; j < n; j++)
+        if (j >= first && j < last)
+            to[j] = byte_of(codes, j);
+}
+
 // Packets of one known scale, of rows that 16 bytes do not divide. Their codes begin anywhere, and
 // are stored one by one.
 template <typename S>
@@ -281,10 +292,7 @@ static __global__ void __launch_bounds__(kThreads)
     S::template values<kVec>(args, raw.finish(), x);
     divide_codes(codes.rule, x, known_scale(codes));
     const fp8_codes<kVec> code = byte_codes_of(codes.rule, x);
-#pragma unroll
-    for (int j = 0; j < kVec; j++)
-        if (j < left)
-            to[j] = byte_of(code, j);
+    store_codes_between(to, 0, left, code);
 }
 
 // Values behind the end of a row do not count: an activation of 0 may be something.
@@ -294,6 +302,15 @@ __device__ __forceinline__ void clear_behind(int left, float (&x)[n])
 #pragma unroll
     for (int i = 0; i < n; i++)
         x[i] = i < left ? x[i] : 0.0f;
+}
+
+// The same before its beginning.
+template <int n>
+__device__ __forceinline__ void clear_around(int first, int left, float (&x)[n])
+{
+#pragma unroll
+    for (int i = 0; i < n; i++)
+        x[i] = i >= first && i < left ? x[i] : 0.0f;
 }
 
 // The largest raw scale of all rows in scales[0], which is 0 before. Positive floats have the order

@@ -22,13 +22,22 @@ __device__ __forceinline__ bool warp_has(int left)
     return __any_sync(0xFFFFFFFFu, left > 0);
 }
 
+// How a tile's packets are moved.
+enum tile_access {
+    kTileWhole,
+    kTileShifted, // at any address (device/shifted.cuh)
+    // as memory has them: a row begins equally far behind a packet of values and one of codes, and
+    // cuts its first and its last one. Of cheap sources.
+    kTileCut
+};
+
 // Packets at addresses at(v), of which left_of(v) values are in the row. kShifts: any addresses,
 // two packets at a time, for which there are registers.
-template <typename S, bool kShifts, int n, typename Raw, typename At, typename Left>
+template <typename S, tile_access kAccess, int n, typename Raw, typename At, typename Left>
 __device__ __forceinline__ void load_packets(const typename S::args &args, const At &at,
                                              const Left &left_of, Raw (&raw)[n])
 {
-    if constexpr (kShifts) {
+    if constexpr (kAccess == kTileShifted) {
 #pragma unroll
         for (int v = 0; v < n; v += 2) {
             typename S::shifted packet[2];
@@ -52,21 +61,54 @@ __device__ __forceinline__ void load_packets(const typename S::args &args, const
     }
 }
 
+// Packets from one on, as memory has them, step values apart, of a row that ends left values behind
+// the first. What the tensor has no whole packet of is mended once all have come: a branch between
+// loads would have them wait for each other.
+template <typename T, int n>
+__device__ __forceinline__ void load_cut_packets(const T *from, int left, int step, const char *end,
+                                                 uint4 (&raw)[n])
+{
+    constexpr int kVec = kVecOf<T>, kSize = (int)sizeof(T);
+    const int64_t bytes = end - reinterpret_cast<const char *>(from);
+    const int whole = (int)min(max(bytes / kSize, (int64_t)0), (int64_t)INT_MAX); // values
+    const int reach = min(left + kVec - 1, whole);
+#pragma unroll
+    for (int v = 0; v < n; v++)
+        raw[v] = load_16_if(v * step + kVec <= reach, from + v * step);
+    if (whole >= left)
+        return;
+#pragma unroll 1
+    for (int v = 0; v < n; v++)
+        if (v * step < left && v * step + kVec > whole) {
+            const uint4 part = load_pieces(reinterpret_cast<const char *>(from + v * step),
+                                           (left - v * step) * kSize);
+#pragma unroll
+            for (int i = 0; i < n; i++)
+                raw[i] = i == v ? part : raw[i];
+        }
+}
+
 // Does a kernel of tiles find their scales? Where packets can be shifted, no tile has a known one.
-template <typename S, bool kIsBlock, bool kShifts>
+template <typename S, bool kIsBlock, tile_access kAccess>
 __device__ __forceinline__ int tile_finds(const quantize_args &codes)
 {
-    return kShifts && (S::kShiftsPackets || kIsBlock) ? 1 : codes.finds;
+    return kAccess == kTileCut || (kAccess == kTileShifted && (S::kShiftsPackets || kIsBlock))
+               ? 1
+               : codes.finds;
 }
 
 // A tile in registers: kIsBlock, or a row, or its part; of rows that a warp takes, a block has
-// several. kShifts: 16 bytes do not divide rows, or addresses. A thread has one packet of a few
+// several. A thread has one packet of a few
 // rows, which wait for code: what hardly any call asks for is called then.
-template <typename S, int kVecs, bool kIsBlock, bool kShifts>
-static __global__ void __launch_bounds__(2 * kMostThreads)
+template <typename S, int kVecs, bool kIsBlock, tile_access kAccess>
+static __global__ void __launch_bounds__((kAccess == kTileCut ? 1 : 2) * kMostThreads,
+                                         (kAccess != kTileCut          ? 0
+                                          : sizeof(typename S::T) == 4 ? 3
+                                                                       : 2))
     tile_kernel(const __grid_constant__ typename S::args args)
 {
     constexpr int kVec = kVecOf<typename S::T>, kAcross = kSide / kVec;
+    constexpr bool kShifts = kAccess == kTileShifted, kIsCut = kAccess == kTileCut;
     const quantize_args &codes = args.codes;
     const code_rule rule = rule_of<CODE_SCALE_F32>(codes);
     __shared__ float shared[32];
@@ -88,6 +130,9 @@ static __global__ void __launch_bounds__(2 * kMostThreads)
         row = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
         step = blockDim.x * kVec;
         column = (int)blockIdx.y * kVecs * step + (int)threadIdx.x * kVec;
+        if constexpr (kIsCut)
+            column -= (int)((uintptr_t)S::template at<kVec>(args, row, 0) & 15) /
+                      (int)sizeof(typename S::T);
         left = row < codes.n_rows ? (int)(codes.width - column) : 0;
     }
     const auto from = S::template at<kVec>(args, row, column);
@@ -100,22 +145,26 @@ static __global__ void __launch_bounds__(2 * kMostThreads)
     const auto left_of = [&](int v) {
         return !kIsBlock ? left - v * step : row + v * step < codes.n_rows ? left : 0;
     };
+    const auto first_of = [&](int v) { return -(int)column - v * step; }; // where a row is cut
     const auto has = [&](int v) { return kShifts ? warp_has(left_of(v)) : left_of(v) > 0; };
     char *to = as_global(codes.y + row * codes.y_stride + column);
     char *scale_to = as_global(static_cast<float *>(codes.scales.data) +
                                (kIsBlock ? blockIdx.x : row * codes.scales.row));
     const int64_t to_step = kIsBlock ? step * codes.y_stride : step;
     let_next_start();
-    if (!kIsBlock && gridDim.y > 1 && tile_finds<S, kIsBlock, kShifts>(codes))
+    if (!kIsBlock && gridDim.y > 1 && tile_finds<S, kIsBlock, kAccess>(codes))
         parts.begin();
     S::finish_before_wait(args, from);
     finish_before_wait(to, scale_to, left, codes.finds, __float_as_int(rule.largest));
     wait_for_previous();
 #pragma unroll
     for (int base = 0; base < kVecs; base += kAtOnce) {
-        load_packets<S, kShifts>(
-            args, [&](int v) { return at(base + v); }, [&](int v) { return left_of(base + v); },
-            raw);
+        if constexpr (kIsCut)
+            load_cut_packets(from, left, step, args.x_end, raw);
+        else
+            load_packets<S, kAccess>(
+                args, [&](int v) { return at(base + v); }, [&](int v) { return left_of(base + v); },
+                raw);
 #pragma unroll
         for (int v = base; v < base + kAtOnce; v++) {
             float(&x)[kVec] = kept[S::kIsCheap ? 0 : v];
@@ -124,13 +173,16 @@ static __global__ void __launch_bounds__(2 * kMostThreads)
             S::template values<kVec, kCalls>(args, raw[v - base], x);
             if constexpr (kShifts && !S::kIsCheap)
                 clear_behind(left_of(v), x);
+            if constexpr (kIsCut)
+                if (first_of(v) > 0 || left_of(v) < kVec)
+                    clear_around(first_of(v), left_of(v), x);
             const float of_packet = largest_of(rule, x);
             if (kVecs > 1 || left_of(v) > 0)
                 largest = fmaxf(largest, of_packet);
         }
     }
     code_divisor divisor;
-    if (tile_finds<S, kIsBlock, kShifts>(codes)) {
+    if (tile_finds<S, kIsBlock, kAccess>(codes)) {
         largest = kIsBlock || gridDim.y == 1 ? largest_in_group(largest, shared, blockDim.x)
                                              : parts.largest_of(largest);
         const code_scale_made scale = make_scale(rule, largest);
@@ -150,7 +202,14 @@ static __global__ void __launch_bounds__(2 * kMostThreads)
             continue;
         if constexpr (S::kIsCheap)
             S::values_again(raw[v], x);
-        if constexpr (kShifts) {
+        if constexpr (kIsCut) {
+            divide_codes(rule, x, divisor);
+            const fp8_codes<kVec> packed = byte_codes_of(rule, x);
+            if (first_of(v) <= 0 && left_of(v) >= kVec)
+                store_fp8(code, packed);
+            else
+                store_codes_between(code, first_of(v), left_of(v), packed);
+        } else if constexpr (kShifts) {
             divide_codes(rule, x, divisor);
             store_shifted<uint8_t>(reinterpret_cast<char *>(code), left_of(v), lane > 0,
                                    lane < lanes - 1, byte_codes_of(rule, x).word);
@@ -245,22 +304,23 @@ static int64_t parts_of_row(const quantize_args &codes, int64_t packets, int64_t
 // multiprocessors, have threads for; but of many rows a warp has each that it can hold, which needs
 // no barrier then. Of up to four rows for each multiprocessor it has half as wide ones, for these
 // wait for what a thread does.
-template <typename S, bool kShifts>
+template <typename S, tile_access kAccess>
 static enum roped_status launch_row(const typename S::args &args, struct roped_queue *queue,
                                     struct roped_error *err)
 {
     const quantize_args &codes = args.codes;
-    const int64_t whole = blocks_of(codes.width, kVecOf<typename S::T>);
+    constexpr int kVec = kVecOf<typename S::T>;
+    const int64_t whole = blocks_of(codes.width + (kAccess == kTileCut ? kVec - 1 : 0), kVec);
     const int64_t parts = parts_of_row(codes, whole, S::kPacketsOfPart, queue);
     const int64_t packets = blocks_of(whole, parts);
     const int64_t chips = queue->n_multiprocessors;
     const bool is_many = codes.n_rows > 2 * chips;
     const int of_lane = (S::kIsCheap ? kMostVecs : 2) / (codes.n_rows > 4 * chips ? 1 : 2);
     const bool is_of_warp = packets <= 32 * of_lane;
-    kernel_fn<typename S::args> *kernel = tile_kernel<S, 1, false, kShifts>;
+    kernel_fn<typename S::args> *kernel = tile_kernel<S, 1, false, kAccess>;
     int vecs = 1;
     for (kernel_fn<typename S::args> *next :
-         {tile_kernel<S, 2, false, kShifts>, tile_kernel<S, 4, false, kShifts>})
+         {tile_kernel<S, 2, false, kAccess>, tile_kernel<S, 4, false, kAccess>})
         if (packets > vecs * kMostThreads ||
             (is_many && packets > vecs * 32 &&
              (is_of_warp || codes.n_rows * packets * parts > vecs * chips * kThreadsOfChip))) {
@@ -278,16 +338,16 @@ static enum roped_status launch_row(const typename S::args &args, struct roped_q
                  args, err, 0, parts > 1 && codes.finds);
 }
 
-template <typename S, bool kShifts>
+template <typename S, tile_access kAccess>
 static enum roped_status launch_tiles(const typename S::args &args, struct roped_queue *queue,
                                       struct roped_error *err)
 {
     const quantize_args &codes = args.codes;
     if (codes.finds && codes.tile_rows > 1)
-        return start(queue, tile_kernel<S, kBlockVecs<typename S::T>, true, kShifts>,
+        return start(queue, tile_kernel<S, kBlockVecs<typename S::T>, true, kAccess>,
                      dim3(kMostThreads), blocks_of(codes.n_rows, kSide) * codes.n_tiles, dim3(1),
                      args, err);
-    return launch_row<S, kShifts>(args, queue, err);
+    return launch_row<S, kAccess>(args, queue, err);
 }
 
 // Do registers hold a call's tiles, packets of so many values: rows, or blocks of 128 x 128?

@@ -2,8 +2,8 @@
 // clusters (device/norm_staged.cuh), or many in turn (device/norm_turns.cuh). Host code.
 #pragma once
 
-#include "cuda/device/norm_packets.cuh"
 #include "cuda/device/norm_turns.cuh"
+#include "cuda/device/norm_words.cuh"
 #include "cuda/narrow_launch.cuh"
 
 #include <algorithm>
@@ -271,6 +271,66 @@ static enum roped_status launch_packets(kernel_fn<Args> *kernel, const Args &arg
     return start(queue, kernel, dim3((unsigned)threads), norm->n_rows, dim3(), args, err, bytes);
 }
 
+// Have multiprocessors no room for all rows, two vectors in each thread, in so many turns?
+static inline bool has_turns(const struct norm_args *args, int64_t vectors, double turns,
+                             const struct roped_queue *queue)
+{
+    return (double)(args->n_rows * vectors) > turns * 2048 * queue->n_multiprocessors;
+}
+
+// Elements of a word that begins every row and its weights, which are the same for all: two of 16
+// bits, or one. 0: rows are of a warp, or too few to fill multiprocessors with a block each.
+template <typename K>
+static int word_of_rows(const struct norm_args *args, int n_shares, const struct roped_queue *queue)
+{
+    if (n_shares <= 32 || n_shares > 512 || args->addend || args->weight_kind > kWeightSame ||
+        args->n_rows < 2 * (int64_t)queue->n_multiprocessors)
+        return 0;
+    const uintptr_t all = (uintptr_t)args->x | (uintptr_t)args->y | (uintptr_t)args->weight |
+                          (uintptr_t)args->residual | (uintptr_t)args->residual_out |
+                          (uintptr_t)args->bias;
+    const int64_t pitches = args->hidden | args->x_pitch | args->y_pitch | args->residual_pitch |
+                            args->residual_out_pitch;
+    return sizeof(typename K::T) == 2 && all % 4 == 0 && pitches % 2 == 0 ? 2 : 1;
+}
+
+// Vectors of a row, at most, that words of one element move, for they are twice as many loads.
+constexpr int64_t kMostOddVectors = 256;
+
+// Does a kernel of norms without a mean have words of float32? Of one input they gain nothing.
+template <typename K>
+constexpr bool kHasWords = K::kAdds || sizeof(typename K::T) == 2;
+
+// Words of a norm without a mean, or 0 where packets that wait in shared memory are faster: wide
+// rows, but where they are few, and sums, which go to memory as well, from half that width on.
+template <typename K, typename Args>
+static int word_unit(const struct norm_args *args, int n_shares, const struct roped_queue *queue)
+{
+    constexpr bool kIsHalf = sizeof(typename K::T) == 2;
+    constexpr bool kStoresSum = K::kAdds && std::is_same_v<Args, norm_args>;
+    const int64_t vectors = vectors_of<K>(args);
+    const int unit = kHasWords<K> ? word_of_rows<K>(args, n_shares, queue) : 0;
+    if (!unit || vectors > 2 * n_shares)
+        return 0;
+    if (unit == 2 && !has_turns(args, vectors, 2, queue))
+        return unit;
+    const int64_t most = kIsHalf && (unit == 1 || kStoresSum) ? kMostOddVectors : 512;
+    return vectors <= most && n_shares <= 256 ? unit : 0;
+}
+
+template <typename K, typename Args>
+static enum roped_status launch_words(const Args &args, struct norm_args *norm, int n_shares,
+                                      int unit, struct roped_queue *queue, struct roped_error *err)
+{
+    kernel_fn<Args> *kernel = norm_words_kernel<K, Args, 1>;
+    if constexpr (sizeof(typename K::T) == 2)
+        if (unit == 2)
+            kernel = norm_words_kernel<K, Args, 2>;
+    norm->n_shares = n_shares;
+    return start(queue, kernel, dim3((unsigned)(n_shares * 2 / unit)), norm->n_rows, dim3(), args,
+                 err);
+}
+
 template <typename K>
 static enum roped_status launch_staged(struct norm_args *args, bool is_aligned, int threads,
                                        struct roped_queue *queue, struct roped_error *err)
@@ -285,6 +345,9 @@ static enum roped_status launch_staged(struct norm_args *args, bool is_aligned, 
             return launch_norm_quarters<K>(*args, args, threads, parts, queue, err);
         if (is_narrow)
             return launch_narrow<K, false>(*args, queue, err);
+        if constexpr (kHasWords<K>)
+            if (const int unit = is_aligned ? 0 : word_unit<K, norm_args>(args, threads, queue))
+                return launch_words<K>(*args, args, threads, unit, queue, err);
         if (const int64_t bytes = is_aligned ? 0 : bytes_of_packets<K>(args, threads, queue))
             return launch_packets<K>(norm_packets_kernel<K, norm_args>, *args, args, threads, bytes,
                                      queue, err, kMostPacketThreads<K::kAdds>);
