@@ -26,6 +26,7 @@ extern "C" {
 }
 
 #include "cuda/norm_gradient_elements.cuh"
+#include "cuda/norm_gradient_tiny.cuh"
 #include "cuda/norm_gradient_wide.cuh"
 
 // ------------------------------------------------------------------------------------ column sums
@@ -489,6 +490,9 @@ static enum roped_status launch_shifted(const struct norm_gradient_args &args,
                 return launch_wide_packets<T, kCentres>(args, shares, queue, err);
         return launch_packets<T, kCentres, kRounds>(args, queue, err);
     }
+    if constexpr (!kRounds)
+        if (is_tiny(args, vectors))
+            return launch_tiny<T, kCentres>(args, queue, err);
     const bool fits_registers = sizeof(T) == 2 && vectors > 512 && vectors <= 2 * shares;
     if (has_elements<T>(args, vectors, fits_registers ? kFewElementRows : kMostElementRows, queue))
         return launch_elements<T, kCentres, kRounds>(args, shares, queue, err);
