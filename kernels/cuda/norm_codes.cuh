@@ -647,6 +647,7 @@ static enum roped_status launch_codes(norm_codes_args args, struct roped_queue *
         kernel = turns > 1 ? codes_kernel_of<K, 4, true>(args.codes) : kernel;
     int64_t bytes = 0;
     enum roped_status status = ROPED_OK;
+    norm.n_shares = threads;
     if (kept == 0)
         status = stage_rows<K>(&norm, block.y, queue, &bytes, err);
     if (status)

@@ -26,6 +26,7 @@ extern "C" {
 }
 
 #include "cuda/norm_gradient_elements.cuh"
+#include "cuda/norm_gradient_tiny.cuh"
 #include "cuda/norm_gradient_wide.cuh"
 
 // ------------------------------------------------------------------------------------ column sums
@@ -282,7 +283,7 @@ static inline bool waits_in_shared(int64_t vectors)
 static inline bool reads_again(const struct norm_gradient_args &args, int64_t vectors,
                                int64_t at_once, int64_t element_bytes)
 {
-    const int64_t most = gradient_blocks(&args, INT64_MAX, at_once);
+    const int64_t most = most_blocks(&args, at_once);
     const int64_t turns =
         (vectors <= 512 || waits_in_shared(vectors) ? 2 : 4) * args.n_sums / element_bytes;
     if (args.n_rows == 1 || args.n_rows <= most || !args.n_sums)
@@ -340,10 +341,13 @@ static enum roped_status launch_any(struct norm_gradient_args args, struct roped
     const int64_t of_packets = kIsAligned ? blocks_in_turn<T, kCentres, kRounds>(args)
                                           : blocks_of_packets<T, kCentres, kRounds>(args);
     const bool is_many = args.n_rows > kMultiprocessors;
+    // without room beside their two sums, rows would be read again for each pass over them
+    const bool is_left_out = kCentres && of_row + of_sums > room_of_block<C>(1, queue);
     args.n_shares = (int32_t)shares;
     if (args.n_rows <= 1 || !args.n_sums || args.hidden > kMostFloatSum ||
         (vectors > 512 && !of_packets &&
-         (!kIsAligned || of_sums > of_row || reads_again(args, vectors, at_once, sizeof(T))))) {
+         (!kIsAligned || of_sums > of_row || reads_again(args, vectors, at_once, sizeof(T)) ||
+          (is_left_out && args.n_rows <= 3 * kMultiprocessors)))) {
         const int64_t two = room_of_block<C>(2, queue), one = room_of_block<C>(1, queue);
         const bool halves = is_many && of_row <= two && shares > 512 && shares % 64 == 0;
         const int64_t bytes = stage_row(&args, of_row, one, is_many ? two : one);
@@ -489,16 +493,20 @@ static enum roped_status launch_shifted(const struct norm_gradient_args &args,
                 return launch_wide_packets<T, kCentres>(args, shares, queue, err);
         return launch_packets<T, kCentres, kRounds>(args, queue, err);
     }
-    const bool fits_registers = sizeof(T) == 2 && vectors > 512 && vectors <= 2 * shares;
-    if (has_elements<T>(args, vectors, fits_registers ? kFewElementRows : kMostElementRows, queue))
+    if constexpr (!kRounds)
+        if (is_tiny(args, vectors))
+            return launch_tiny<T, kCentres>(args, queue, err);
+    const bool fits_registers = vectors > 512 && vectors <= 2 * shares;
+    if (has_elements<T>(args, vectors,
+                        fits_registers && sizeof(T) == 2 ? kFewElementRows : kMostElementRows,
+                        queue))
         return launch_elements<T, kCentres, kRounds>(args, shares, queue, err);
-    if constexpr (sizeof(T) == 4) {
+    if constexpr (sizeof(T) == 4)
         if (has_any_parts(args, vectors, queue))
             return start_any_parts<kCentres>(args, queue, err);
-    } else if (fits_registers && args.n_rows <= kMultiprocessors) {
+    if (fits_registers && args.n_rows <= kMultiprocessors)
         return start_only<gradient_config<T, kCentres, kRounds, false, 1024, 2, true>>(args, shares,
                                                                                        queue, err);
-    }
     return launch_any<T, kCentres, kRounds, false>(args, queue, err);
 }
 

@@ -107,16 +107,29 @@ static int64_t blocks_at_once(int threads)
     return C::kGroups > 1 ? C::kMinBlocks : blocks_at_once((int64_t)threads);
 }
 
-// How many blocks there are: as many as are at once, and have room for their partial sums. 0: one
-// would have none.
-static inline int64_t gradient_blocks(const struct norm_gradient_args *args, int64_t n_rows,
-                                      int64_t at_once)
+// How many blocks there may be: as many as are at once, and have room for their partial sums. 0:
+// one would have none.
+static inline int64_t most_blocks(const struct norm_gradient_args *args, int64_t at_once)
 {
-    int64_t bytes = args->n_sums * args->sum_pitch * (int64_t)sizeof(float);
-    int64_t most = kMultiprocessors * at_once;
-    if (bytes && args->n_rows != 1 && ROPED_CUDA_SCRATCH_BYTES / bytes < most)
-        most = ROPED_CUDA_SCRATCH_BYTES / bytes;
-    return n_rows < most ? n_rows : most;
+    const int64_t bytes = args->n_sums * args->sum_pitch * (int64_t)sizeof(float);
+    const int64_t most = kMultiprocessors * at_once;
+    return bytes && args->n_rows != 1 && ROPED_CUDA_SCRATCH_BYTES / bytes < most
+               ? ROPED_CUDA_SCRATCH_BYTES / bytes
+               : most;
+}
+
+// And how many there are, a multiple of so many: no more than take as many rows each as the one
+// that takes most. That is, of rows in packets; of others where that is two rows, and leaves few
+// multiprocessors without a block, for more turns than two gain by a last one that is short.
+static inline int64_t gradient_blocks(const struct norm_gradient_args *args, int64_t n_rows,
+                                      int64_t at_once, int64_t multiple = 1)
+{
+    const int64_t most = most_blocks(args, at_once) / multiple * multiple;
+    if (n_rows <= most || !most)
+        return n_rows < most ? n_rows : most;
+    const int64_t turns = blocks_of(n_rows, most);
+    const int64_t even = blocks_of(blocks_of(n_rows, turns), multiple) * multiple;
+    return multiple > 1 || (turns == 2 && 4 * even >= 3 * kMultiprocessors) ? even : most;
 }
 
 // Blocks of 32 columns; or of 8, which are a sector of memory, of more partial sums than a thread

@@ -222,7 +222,9 @@ static bool has_elements(const struct norm_gradient_args &args, int64_t vectors,
                          const struct roped_queue *queue)
 {
     return queue->can_overlap && vectors <= 1024 * (sizeof(T) == 4 ? kWideTurns : kElementTurns) &&
-           args.n_rows <= (vectors > 512 ? most_rows : kNarrowElementRows);
+           args.n_rows <= (vectors > 512   ? most_rows
+                           : vectors > 128 ? kNarrowElementRows
+                                           : kMultiprocessors);
 }
 
 // Cuts a row of so many shares into as many blocks as leave two warps of shares to each, eight at

@@ -287,6 +287,10 @@ static inline int64_t threads_of_packets(int64_t vectors)
 // less of a row at a time.
 constexpr int64_t kPacketVectors = 1024, kPacketColumns = 16 << 10, kWidestColumns = 24 << 10;
 
+// Columns of float32 rows of which shared memory has two, so that two rows for each multiprocessor
+// all have a block of their own at once. Of those with a mean, packets would have two sums as well.
+constexpr int64_t kPairColumns = 13 << 10;
+
 // Columns of rows in packets, fewer than that. Calls that round have no wide ones. Rows of whole
 // vectors have other kernels up to 2,048 vectors; wider ones gain by packets whatever they are if
 // they have a mean, and else those of which shared memory has two at a time.
@@ -311,11 +315,14 @@ static int64_t blocks_of_packets(const struct norm_gradient_args &args)
     const int64_t vectors = args.sum_pitch / kVec;
     const int64_t at_once = blocks_at_once(threads_of_packets(vectors));
     const bool is_whole = args.hidden == args.sum_pitch;
+    if (kCentres && is_whole && args.sum_pitch <= kPairColumns &&
+        args.n_rows <= 2 * kMultiprocessors)
+        return 0;
     if (!args.n_sums || args.hidden < kVec || (is_whole && vectors <= 2048) ||
         args.sum_pitch >= columns_of_packets<T, kCentres, kRounds>(is_whole) ||
         args.n_rows <= kMultiprocessors * at_once)
         return 0;
-    return gradient_blocks(&args, args.n_rows, at_once) / kVec * kVec;
+    return gradient_blocks(&args, args.n_rows, at_once, kVec);
 }
 
 // Of so many packets of rows, and of the gains of one.

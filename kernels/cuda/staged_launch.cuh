@@ -8,7 +8,8 @@
 
 #include <algorithm>
 
-constexpr int kNormThreads = 256; // per block where groups are smaller
+constexpr int kNormThreads = 256;       // per block where groups are smaller
+constexpr int kMostHelpedThreads = 640; // of a block of a cluster, those that only write with them
 
 // Bytes of shared memory that a block has beside rows, whichever of the kernels below it is of:
 // tests/calls/test_launches.c looks whether it is enough.
@@ -353,7 +354,13 @@ static enum roped_status launch_staged(struct norm_args *args, bool is_aligned, 
                                      queue, err, kMostPacketThreads<K::kAdds>);
     }
     const int parts = staged_parts(args, threads, queue);
-    const dim3 block = block_of_rows(threads / parts);
+    int of_block = threads / parts;
+    args->n_shares = threads;
+    if (kMayHelp<K, true> && is_aligned && parts > 1) {
+        const int turns = (int)blocks_of(vectors_of<K>(args), threads);
+        of_block *= std::min(turns, kMostHelpedThreads / of_block);
+    }
+    const dim3 block = block_of_rows(of_block);
     int64_t bytes;
     enum roped_status status = stage_rows<K>(args, block.y, queue, &bytes, err);
     if (status)

@@ -1,7 +1,8 @@
 /*
  * many_rows.h - shapes of norms and their gradients: more rows than a device
- * has blocks for at once, so blocks take several, and add them up; or a few
- * rows of any width, from which a test makes many.
+ * has blocks for at once, so blocks take several, and add them up, or wide
+ * rows that each have one; or a few rows of any width, from which a test makes
+ * many.
  */
 #ifndef ROPED_TESTS_MANY_ROWS_H
 #define ROPED_TESTS_MANY_ROWS_H

@@ -92,6 +92,15 @@ struct cluster_values {
         exchange_of_warp(sum_in_warp<32>(x));
         return sum_leaves(of_warp, gridDim.y * (blockDim.x / 32));
     }
+    // The same of the first n_warps of each block alone.
+    __device__ __forceinline__ Value sum_of(Value x, unsigned n_warps)
+    {
+        x = sum_in_warp<32>(x);
+        if (threadIdx.x < 32 * n_warps)
+            send_of_warp(x, n_warps);
+        wait();
+        return sum_leaves(of_warp, gridDim.y * n_warps);
+    }
 
   private:
     // To the same place of a block of the cluster.

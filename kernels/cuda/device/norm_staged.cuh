@@ -106,14 +106,37 @@ __device__ __forceinline__ row_scale scale_by(const norm_args &args, bool shares
     return {scale};
 }
 
+// Rows of float32 may be so wide that threads which have a share of the sum have many vectors each,
+// where codes are made of them.
+template <typename K, bool kIsAligned>
+constexpr bool kHasManyVectors = kIsAligned && sizeof(typename K::T) == 4 && !K::kHasTerms
+                                 && K::kSink != kToFloats;
+
+// May others help to write them?
+template <typename K, bool kIsAligned>
+constexpr bool kMayHelp = kHasManyVectors<K, kIsAligned> &&K::kSink != kToFp8PerRow;
+
+// Threads of a block that sum.
+template <typename K, bool kIsAligned>
+__device__ __forceinline__ unsigned summing_threads(const norm_args &args)
+{
+    if constexpr (kMayHelp<K, kIsAligned>)
+        if (gridDim.y > 1)
+            return (unsigned)args.n_shares / gridDim.y;
+    return blockDim.x;
+}
+
 // A thread's part of a row: vectors thread, thread + threads, ... Threads are numbered through all
-// blocks of a row.
+// blocks of a row. Of a few wide rows others help to write those that sum: then a thread writes
+// vectors first, first + step, ... of its block.
 template <typename K, bool kIsAligned>
 struct staged_row {
     using T = typename K::T;
     static constexpr int kVec = K::kVec, kPackets = kStagedPackets<K>;
     // vectors that are loaded at once
-    static constexpr int kBatch = K::kIsAny ? 1 : K::kAdds ? 2 : 4;
+    static constexpr int kBatch = K::kIsAny                                     ? 1
+                                  : K::kAdds && !kHasManyVectors<K, kIsAligned> ? 2
+                                                                                : 4;
     // others have norm_quarters.cuh where they are few
     static constexpr bool kMayBeFew = K::kSink != kToFloats || K::kHasTerms;
     const norm_args &args;
@@ -124,12 +147,20 @@ struct staged_row {
     int n_vectors; // of any row
     int end;       // the same; 0 where there is no row
     int thread, threads;
+    int first, step;
 
     __device__ __forceinline__ staged_row(const norm_args &norm, row_exchange &of_row)
         : args(norm), blocks(of_row), source(source_of_row<K, true>(norm, row_of_block())),
           row(row_of_block()), n_vectors((int)((norm.hidden + kVec - 1) / kVec)),
-          thread(blockIdx.y * blockDim.x + threadIdx.x), threads(gridDim.y * blockDim.x)
+          thread(blockIdx.y * summing_threads<K, kIsAligned>(norm) + threadIdx.x),
+          threads(gridDim.y * summing_threads<K, kIsAligned>(norm)), first(thread), step(threads)
     {
+        if constexpr (kMayHelp<K, kIsAligned>) {
+            const int summing = (int)summing_threads<K, kIsAligned>(norm);
+            for (int i = threadIdx.x; i >= summing; i -= summing)
+                first += threads - summing;
+            step *= (int)blockDim.x / summing;
+        }
         end = row < args.n_rows ? n_vectors : 0;
         stage = staged_rows + (int64_t)threadIdx.y * kPackets * n_vectors;
     }
@@ -246,16 +277,21 @@ struct staged_row {
     {
         __shared__ float partial[32];
         __shared__ double exact_partial[32];
+        const bool helps = kMayHelp<K, kIsAligned> && gridDim.y > 1 &&
+                           (int)threadIdx.x >= threads / (int)gridDim.y;
         auto sum = [&](auto share, auto &partial_sums, auto &of_row) {
+            if constexpr (kMayHelp<K, kIsAligned>)
+                if (gridDim.y > 1)
+                    return of_row.sum_of(share, threads / (int)gridDim.y / 32);
             return gridDim.y > 1 ? of_row.sum_of(share)
                                  : sum_in_group(share, partial_sums, threads);
         };
         return scale_by(
-            args, threads < 32, [&] { return sum(read(), partial, blocks.sum); },
+            args, threads < 32, [&] { return sum(helps ? 0.0f : read(), partial, blocks.sum); },
             [&] {
                 square_sums<double> squares;
 #pragma unroll 1
-                for (int vector = thread; vector < end; vector += threads) {
+                for (int vector = thread; vector < end && !helps; vector += threads) {
                     float z[kVec];
                     get(vector, z);
                     round_stored<K>(args, z);
@@ -385,15 +421,15 @@ struct staged_row {
         const int group_vectors = 1 << args.group_shift;
         const int lanes = min(group_vectors, threads);
         __syncwarp(); // a group's vectors may be other threads'
-        for (int turn = 0; turn < args.n_groups; turn += threads / lanes) {
-            int group = turn + thread / lanes, first = group * group_vectors + thread % lanes;
+        for (int turn = 0; turn < args.n_groups; turn += step / lanes) {
+            int group = turn + first / lanes, vector = group * group_vectors + first % lanes;
             bool is_there = end > 0 && group < args.n_groups;
             int last = is_there ? (group + 1) * group_vectors : 0; // every lane takes part
-            float most = largest_in_group(take(first, last, lanes, scale), nullptr, lanes);
+            float most = largest_in_group(take(vector, last, lanes, scale), nullptr, lanes);
             float of_group = scale_for(args, most);
-            if (thread % lanes == 0 && is_there)
+            if (first % lanes == 0 && is_there)
                 *scale_of_group(args, row, group) = of_group;
-            write_codes(first, last, lanes, scale, divisor_of(of_group));
+            write_codes(vector, last, lanes, scale, divisor_of(of_group));
         }
     }
 };
@@ -403,15 +439,17 @@ __global__ void __launch_bounds__(1024)
     norm_staged_kernel(const __grid_constant__ struct norm_args args)
 {
     __shared__ row_exchange blocks;
-    blocks.begin();
+    blocks.begin(summing_threads<K, kIsAligned>(args) / 32);
     const staged_row<K, kIsAligned> row(args, blocks);
     row_scale scale = row.find_scale();
+    if (kMayHelp<K, kIsAligned> && gridDim.y > 1)
+        __syncthreads(); // others write what a thread has summed
     if constexpr (K::kSink == kToFp8PerGroup)
         row.write_groups(scale);
     else if constexpr (K::kSink == kToFp8PerRow)
         row.write_row(scale);
     else if constexpr (K::kSink == kToFp8)
-        row.write_codes(row.thread, row.end, row.threads, scale, args.divisor);
+        row.write_codes(row.first, row.end, row.step, scale, args.divisor);
     else
         row.write_floats(scale);
 }
