@@ -100,15 +100,17 @@ INLINE struct source sums_at(enum roped_dtype dtype, const struct sums *a,
 /* Sums over lanes of eight rows share their steps. */
 INLINE void sum_some(enum roped_dtype dtype, const struct sums *a, bool is_sum)
 {
-    doubles lanes[8];
-    for (int64_t row = 0; row < a->n_rows; row++) {
-        const struct source from = sums_at(dtype, a, row, is_sum);
-        lanes[row % 8] = sum_row(dtype, from, a->n, is_sum);
-        if (row % 8 == 7)
-            sums_of_doubles8(a->sum + row - 7, lanes);
+    int64_t row = 0;
+    for (; row + 8 <= a->n_rows; row += 8) {
+        doubles lanes[8];
+        for (int i = 0; i < 8; i++)
+            lanes[i] = sum_row(dtype, sums_at(dtype, a, row + i, is_sum), a->n,
+                               is_sum);
+        sums_of_doubles8(a->sum + row, lanes);
     }
-    for (int64_t row = a->n_rows / 8 * 8; row < a->n_rows; row++)
-        a->sum[row] = sum_of_doubles(lanes[row % 8]);
+    for (; row < a->n_rows; row++)
+        a->sum[row] = sum_of_doubles(
+            sum_row(dtype, sums_at(dtype, a, row, is_sum), a->n, is_sum));
 }
 
 INLINE void sum_rows(enum roped_dtype dtype, const struct sums *a)

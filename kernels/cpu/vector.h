@@ -42,20 +42,26 @@
  *     store32 store16 store8        any address
  *     ..._part                      the first n of a block, 0 < n < BLOCK; a
  *                                   load sets the others to 0
- *     first_of                      the first n elements of a block in the
- * order of addresses, and zeros stream32 stream16 stream8     past the caches;
- * address aligned to the stored bytes STREAMS                       is memory
- * asked for ahead of its use? UNROLLS                       do loops work on
- * two blocks at once? Where blocks are short and registers many HAS_JOINED is
- * joined one instruction, and raw16 a line? joined                        BLOCK
- * elements of x and then y, from one of x on load_f16 load16 and widen_f16
- * widen_*, narrow_* to and from float32, as roped/numeric.h; narrow_fp8
- * multiplies by scale first result_bf16                   narrow_bf16 of what
- * arithmetic made, whose NaNs are quiet: a NaN, not every bit of it low_bytes
- * of the lanes of a block of integers load_bytes                    LANES
- * bytes, one a lane add_bf16_squares              the squares of two elements
- * to each lane split*, merge*                the same, with the even elements
- * in lo and the odd ones in hi
+ *     first_of                      the first n of a block, the others 0
+ *     stream32 stream16 stream8     past the caches; address aligned to the
+ *                                   stored bytes
+ *     STREAMS                       is memory asked for ahead of its use?
+ *     UNROLLS                       do loops work on two blocks at once? Where
+ *                                   blocks are short and registers many
+ *     HAS_JOINED                    is joined one instruction? Then raw16 is a
+ *                                   line
+ *     joined                        BLOCK elements of x and then y, from one of
+ *                                   x on
+ *     load_f16                      load16 and widen_f16
+ *     widen_*, narrow_*             to and from float32, as roped/numeric.h;
+ *                                   narrow_fp8 multiplies by scale first
+ *     result_bf16                   narrow_bf16 of what arithmetic made, whose
+ *                                   NaNs are quiet: a NaN, not every bit of it
+ *     low_bytes                     of the lanes of a block of integers
+ *     load_bytes                    LANES bytes, one a lane
+ *     add_bf16_squares              the squares of two elements to each lane
+ *     split*, merge*                the same, with the even elements in lo and
+ *                                   the odd ones in hi
  */
 #ifndef ROPED_CPU_VECTOR_H
 #define ROPED_CPU_VECTOR_H
