@@ -297,6 +297,7 @@ static void normalize_batches(const struct norm_loop *loop, int64_t begin,
     for (int64_t row = begin; row < end; row += batch) {
         struct cpu_norm_rows rows = {
             .n = cpu_smaller(end - row, batch),
+            .head = norm->n_heads ? row % norm->n_heads : 0,
             .stride = {.x = stride_of(loop, call->x),
                        .residual = stride_of(loop, call->residual),
                        .sum = stride_of(loop, call->residual_out),
@@ -377,6 +378,7 @@ static struct cpu_norm norm_of(const struct cpu_norm_call *call, bool is_large)
         .is_added = call->added != NULL,
         .rounds_norm = call->rounds_norm,
         .is_streamed = is_large && !is_in_place(call),
+        .n_heads = call->n_heads,
     };
 }
 
@@ -408,16 +410,44 @@ void cpu_norm_rows(const struct cpu_norm_call *norm,
             &loop);
 }
 
-/* Weights of codes, and sums that nothing else keeps: exact ones are floats,
- * and one that is returned in F32 may be normalised in the type of x. */
+/* Weights and shifts of all heads: of rows each needs others than the one
+ * before. */
+static void fill_heads(struct norm_loop *loop, float *weight)
+{
+    const struct cpu_rows *rows = loop->rows;
+    struct cpu_norm *norm = &loop->norm;
+    float *const shift =
+        loop->call->is_centred ? weight + norm->n_heads * norm->room : NULL;
+    const enum roped_dtype dtype = norm->shift_dtype;
+    for (int64_t head = 0; head < norm->n_heads; head++) {
+        const int64_t to = head * norm->room, from = head * norm->width;
+        rows->fill_weight(norm->from, norm->weight_dtype, weight + to,
+                          cpu_at((void *)(uintptr_t)norm->weight, from,
+                                 roped_dtype_bytes(norm->weight_dtype)),
+                          norm->bias, norm->width);
+        if (shift) /* none is a weight of 1, less 1 */
+            rows->fill_weight(norm->from, dtype, shift + to,
+                              cpu_at((void *)(uintptr_t)norm->shift, from,
+                                     roped_dtype_bytes(dtype)),
+                              dtype ? 0 : -1, norm->width);
+    }
+    norm->head_weight = weight;
+    norm->head_shift = shift;
+}
+
+/* Weights of codes and heads, and sums that nothing else keeps: exact ones are
+ * floats, and one that is returned in F32 may be normalised in the type of x.
+ */
 static enum roped_status take_scratch(struct norm_loop *loop, bool keeps,
                                       struct roped_queue *queue,
                                       struct roped_error *err)
 {
-    const struct cpu_norm *norm = &loop->norm;
+    struct cpu_norm *norm = &loop->norm;
     const enum roped_dtype dtype =
         loop->call->plan->rounds_sum ? loop->sum.dtype : ROPED_F32;
-    const int64_t gains = cpu_ceil_div(norm->width, CPU_LANES) * CPU_LANES;
+    norm->room = cpu_ceil_div(norm->width, CPU_LANES) * CPU_LANES;
+    const int64_t gains =
+        norm->n_heads ? norm->n_heads * 2 * norm->room : norm->room;
     loop->sum.kept_dtype = dtype;
     if (keeps && loop->has_terms)
         loop->norm.from = dtype;
@@ -437,6 +467,8 @@ static enum roped_status take_scratch(struct norm_loop *loop, bool keeps,
     loop->stored = stores ? cpu_at(loop->gain + gains, (int64_t)kept, 1) : NULL;
     const bool is_ordered =
         has_words(loop->call) || is_scaled(loop->call, norm->from);
+    if (norm->n_heads)
+        fill_heads(loop, loop->gain);
     if (has_codes(loop->call) || is_ordered)
         loop->rows->fill_weight(is_ordered ? norm->from : ROPED_F32,
                                 norm->weight_dtype, loop->gain, norm->weight,
@@ -460,7 +492,7 @@ enum roped_status cpu_norm_sums(const struct cpu_norm_call *norm,
         is_sum && (plan->has_scales || residual_dtype != dtype ||
                    norm->quantize || roped_tensor_given(norm->addend));
     if (!has_terms && !has_codes(norm) && !is_stored(norm) &&
-        !is_scaled(norm, dtype)) {
+        !is_scaled(norm, dtype) && !norm->n_heads) {
         cpu_norm_rows(norm, call, queue);
         return ROPED_OK;
     }
@@ -489,6 +521,13 @@ enum roped_status cpu_norm_sums(const struct cpu_norm_call *norm,
     return ROPED_OK;
 }
 
+/* Rows of heads that lie one behind the other are rows of their own. */
+static bool are_rows(const struct roped_tensor *tensor)
+{
+    return !tensor || !roped_tensor_given(tensor) || tensor->stride == 0 ||
+           tensor->stride == tensor->dims[tensor->rank - 1];
+}
+
 enum roped_status cpu_norm_heads(const struct cpu_norm_call *norm,
                                  const struct heads_norm_plan *plan,
                                  const struct roped_call *call,
@@ -498,13 +537,27 @@ enum roped_status cpu_norm_heads(const struct cpu_norm_call *norm,
     struct rmsnorm_plan rows = plan->norm;
     struct cpu_norm_call one = *norm;
     const struct roped_tensor **const of[] = {
-        &one.x,      &one.weight, &one.y, &one.residual, &one.residual_out,
-        &one.addend, &one.bias};
-    enum { N = sizeof of / sizeof *of };
+        &one.x,      &one.y,      &one.residual, &one.residual_out,
+        &one.addend, &one.weight, &one.bias};
+    enum { N = sizeof of / sizeof *of, N_ROWS = N - 2 };
+    struct roped_tensor part[N];
     enum roped_status status = ROPED_OK;
+    bool is_packed = plan->heads > 1 && rows.hidden <= CPU_BLOCK;
+    for (int i = 0; i < N_ROWS; i++)
+        is_packed = is_packed && are_rows(*of[i]);
+    if (is_packed) {
+        one.plan = &rows;
+        one.n_heads = plan->heads;
+        for (int i = 0; i < N_ROWS; i++)
+            if (*of[i]) {
+                part[i] = **of[i];
+                part[i].stride = 0;
+                *of[i] = &part[i];
+            }
+        return cpu_norm_sums(&one, call, queue, err);
+    }
     rows.n_rows /= plan->heads;
     for (int64_t head = 0; head < plan->heads && !status; head++) {
-        struct roped_tensor part[N];
         one = *norm;
         one.plan = &rows;
         for (int i = 0; i < N; i++) {

@@ -25,6 +25,9 @@ struct cpu_norm_call {
     const struct roped_tensor *added;
     bool rounds_norm; /* which is rounded to its type first */
 
+    int64_t n_heads; /* (optional) rows are heads in turn, with weights of their
+                        own: cpu_norm_sums */
+
     /* The mean is subtracted first, and bias, where one is given, added at the
      * end. y is not FP8. */
     bool is_centred;

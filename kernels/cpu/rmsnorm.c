@@ -21,6 +21,10 @@ enum roped_status roped_cpu_rmsnorm(const struct roped_call *call,
         .weight = &call->in[RMSNORM_WEIGHT],
         .y = &call->out[RMSNORM_Y],
     };
+    const struct heads_norm_plan heads = {plan->norm, plan->n_groups};
+    if (plan->n_groups > 1 && !plan->rounds_scale &&
+        plan->norm.hidden <= CPU_BLOCK)
+        return cpu_norm_heads(&norm, &heads, call, queue, err);
     if (plan->n_groups > 1 || plan->rounds_scale)
         return cpu_norm_pair(&pair, call, queue, err);
     cpu_norm_rows(&norm, call, queue);

@@ -100,6 +100,12 @@ struct cpu_norm {
                               and y has the type of x */
     bool rounds_norm;      /* the norm to that type first */
     bool is_streamed;
+
+    /* (optional) Rows are heads in turn, of at most CPU_BLOCK elements, each
+     * with weights of its own. They and the shifts are read from here, as
+     * fill_weight makes them, room floats a head. y is not FP8. */
+    int64_t n_heads, room;
+    float *head_weight, *head_shift;
 };
 
 /* The mean of a row, high + low: z - high loses nothing that low could make up
@@ -116,6 +122,7 @@ struct cpu_norm_strides {
 /* Some rows. */
 struct cpu_norm_rows {
     int64_t n;
+    int64_t head; /* of the first one, where the norm has heads */
     struct cpu_norm_strides stride;
     const void *x;
     const void *residual; /* (optional) like x */

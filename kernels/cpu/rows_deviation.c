@@ -17,6 +17,10 @@ struct lanes {
     block sum, square;
 };
 
+struct deviation_lanes {
+    doubles sum, square;
+};
+
 struct deviation_sums {
     double sum, square;
 };
@@ -52,8 +56,8 @@ INLINE doubles widen_lanes(block even, block odd)
 }
 
 /* Elements [i, end), at most CHUNK of them. */
-INLINE struct deviation_sums sum_chunk(struct deviations a, int64_t i,
-                                       int64_t end)
+INLINE struct deviation_lanes chunk_lanes(struct deviations a, int64_t i,
+                                          int64_t end)
 {
     const block zero = {splat(0), splat(0)};
     struct lanes even = {zero, zero}, odd = even;
@@ -67,9 +71,17 @@ INLINE struct deviation_sums sum_chunk(struct deviations a, int64_t i,
     }
     if (i < end)
         add_deviations(a, &odd, i, end - i);
-    return (struct deviation_sums){
-        sum_of_doubles(widen_lanes(even.sum, odd.sum)),
-        a.is_first ? 0 : sum_of_doubles(widen_lanes(even.square, odd.square))};
+    return (struct deviation_lanes){widen_lanes(even.sum, odd.sum),
+                                    widen_lanes(even.square, odd.square)};
+}
+
+INLINE struct deviation_sums sum_chunk(struct deviations a, int64_t i,
+                                       int64_t end)
+{
+    const struct deviation_lanes lanes = chunk_lanes(a, i, end);
+    return (struct deviation_sums){sum_of_doubles(lanes.sum),
+                                   a.is_first ? 0
+                                              : sum_of_doubles(lanes.square)};
 }
 
 INLINE struct deviation_sums sum_row(struct deviations a, int64_t n)
@@ -162,15 +174,92 @@ INLINE void deviation_of(struct deviations a, int64_t n, double eps, float *s,
     *mean = (struct cpu_mean){a.from, (float)found.rest};
 }
 
+/*
+ * Rows of at most CHUNK elements: each step of all of them comes before the
+ * next one, so that none waits for its own quotients and square root, and eight
+ * share the steps of their sums over lanes.
+ */
+struct deviation_steps {
+    doubles lanes[2][8];
+    double sum[2][CPU_ROWS];
+    float from[CPU_ROWS];
+};
+
+INLINE void add_up(struct deviation_steps *steps, int64_t row, int64_t n_rows,
+                   doubles first, doubles second)
+{
+    const int64_t i = row % 8;
+    steps->lanes[0][i] = first;
+    steps->lanes[1][i] = second;
+    if (i == 7) {
+        sums_of_doubles8(steps->sum[0] + row - 7, steps->lanes[0]);
+        sums_of_doubles8(steps->sum[1] + row - 7, steps->lanes[1]);
+    } else if (row >= n_rows / 8 * 8) {
+        steps->sum[0][row] = sum_of_doubles(first);
+        steps->sum[1][row] = sum_of_doubles(second);
+    }
+}
+
+static NOINLINE void find_means(struct deviation_steps *steps, int64_t n_rows,
+                                int64_t n)
+{
+    for (int64_t i = 0; i < n_rows; i++)
+        steps->from[i] =
+            (float)((steps->sum[0][i] + steps->sum[1][i]) / (double)n);
+}
+
+/* Are all of them good? */
+static NOINLINE bool find_moments(const struct deviation_steps *steps,
+                                  int64_t n_rows, int64_t n, double eps,
+                                  float *restrict s, float *restrict rest)
+{
+    int64_t n_good = 0;
+    for (int64_t i = 0; i < n_rows; i++) {
+        const struct deviation_sums sums = {0 + steps->sum[0][i],
+                                            0 + steps->sum[1][i]};
+        const struct moments found = moments_of(sums, n);
+        n_good += is_good(sums, found, eps);
+        s[i] = (float)(1 / sqrt(found.variance + eps));
+        rest[i] = (float)found.rest;
+    }
+    return n_good == n_rows;
+}
+
+INLINE bool deviations_by_steps(struct deviations a, int64_t n,
+                                const struct cpu_norm_rows *rows, double eps,
+                                float *s, struct cpu_mean *mean)
+{
+    const int64_t here = n < BLOCK ? n : BLOCK;
+    struct deviation_steps steps;
+    float rest[CPU_ROWS];
+    for (int64_t row = 0; row < rows->n; row++) {
+        const struct source of = source_at(a.dtype, rows, row, 0, a.is_sum);
+        const block z = load_source(a.dtype, HALVES, of, 0, here, a.is_sum);
+        add_up(&steps, row, rows->n, widen_floats(z.lo), widen_floats(z.hi));
+    }
+    find_means(&steps, rows->n, here);
+    for (int64_t row = 0; row < rows->n; row++) {
+        a.row = source_at(a.dtype, rows, row, 0, a.is_sum);
+        a.from = steps.from[row];
+        const struct deviation_lanes lanes = chunk_lanes(a, 0, n);
+        add_up(&steps, row, rows->n, lanes.sum, lanes.square);
+    }
+    const bool is_good = find_moments(&steps, rows->n, n, eps, s, rest);
+    for (int64_t row = 0; row < rows->n; row++)
+        mean[row] = (struct cpu_mean){steps.from[row], rest[row]};
+    return is_good;
+}
+
 INLINE void deviations_of(enum roped_dtype dtype, bool is_sum, int64_t width,
                           const struct cpu_norm_rows *rows, float eps, float *s,
                           struct cpu_mean *mean)
 {
+    struct deviations a = {.dtype = dtype, .is_sum = is_sum};
+    if (width <= CHUNK &&
+        deviations_by_steps(a, width, rows, (double)eps, s, mean))
+        return;
     for (int64_t row = 0; row < rows->n; row++) {
-        const struct deviations a = {
-            .dtype = dtype,
-            .is_sum = is_sum,
-            .row = source_at(dtype, rows, row, 0, is_sum)};
+        a.row = source_at(dtype, rows, row, 0, is_sum);
         deviation_of(a, width, (double)eps, &s[row], &mean[row]);
     }
 }

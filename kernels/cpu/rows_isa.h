@@ -151,14 +151,6 @@ INLINE void store_lanes(float *to, vfloat x)
     memcpy(to, &x, sizeof x);
 }
 
-/* The first n elements of a block in the order of addresses, and zeros. */
-INLINE block first_of(block x, int64_t n)
-{
-    float value[BLOCK];
-    store32(value, x);
-    return load32_part(value, n);
-}
-
 INLINE block minus(block a, vfloat b)
 {
     return (block){a.lo - b, a.hi - b};

@@ -52,8 +52,8 @@ INLINE vfloat sum_chunk(enum roped_dtype dtype, struct source from, int64_t i,
     return (even.lo + even.hi) + (odd.lo + odd.hi);
 }
 
-INLINE double sum_row(enum roped_dtype dtype, struct source from, int64_t n,
-                      bool is_sum)
+INLINE doubles sum_row(enum roped_dtype dtype, struct source from, int64_t n,
+                       bool is_sum)
 {
     doubles sum =
         widen_floats(sum_chunk(dtype, from, 0, n < CHUNK ? n : CHUNK, is_sum));
@@ -62,7 +62,7 @@ INLINE double sum_row(enum roped_dtype dtype, struct source from, int64_t n,
         doubles next = widen_floats(sum_chunk(dtype, from, i, end, is_sum));
         sum = (doubles){sum.lo + next.lo, sum.hi + next.hi};
     }
-    return sum_of_doubles(sum);
+    return sum;
 }
 
 /* Where squares leave float32's range: every step in double. */
@@ -97,20 +97,29 @@ INLINE struct source sums_at(enum roped_dtype dtype, const struct sums *a,
         is_sum ? at(dtype, a->from.residual, row * a->residual_stride) : NULL};
 }
 
-INLINE double sum_of(enum roped_dtype dtype, const struct sums *a, int64_t row,
-                     bool is_sum)
+/* Sums over lanes of eight rows share their steps. */
+INLINE void sum_some(enum roped_dtype dtype, const struct sums *a, bool is_sum)
 {
-    return sum_row(dtype, sums_at(dtype, a, row, is_sum), a->n, is_sum);
+    int64_t row = 0;
+    for (; row + 8 <= a->n_rows; row += 8) {
+        doubles lanes[8];
+        for (int i = 0; i < 8; i++)
+            lanes[i] = sum_row(dtype, sums_at(dtype, a, row + i, is_sum), a->n,
+                               is_sum);
+        sums_of_doubles8(a->sum + row, lanes);
+    }
+    for (; row < a->n_rows; row++)
+        a->sum[row] = sum_of_doubles(
+            sum_row(dtype, sums_at(dtype, a, row, is_sum), a->n, is_sum));
 }
 
 INLINE void sum_rows(enum roped_dtype dtype, const struct sums *a)
 {
     const bool is_sum = a->from.residual != NULL;
-    for (int64_t row = 0; row < a->n_rows; row++)
-        if (is_sum)
-            a->sum[row] = sum_of(dtype, a, row, true);
-        else
-            a->sum[row] = sum_of(dtype, a, row, false);
+    if (is_sum)
+        sum_some(dtype, a, true);
+    else
+        sum_some(dtype, a, false);
     for (int64_t row = 0; row < a->n_rows; row++)
         if (UNLIKELY(!(a->sum[row] >= 0x1p-100 && a->sum[row] <= 0x1p127)))
             a->sum[row] =
@@ -353,9 +362,13 @@ INLINE void normalize_rows(struct norm_form form, const struct norm_part *part)
     const bool has_two = form.is_sum || form.is_added;
     struct norm_part a = *part;
     struct norm_form rest = form;
+    int64_t head = rows.head;
     a.norm = &norm;
     rest.is_streamed = false;
     for (int64_t j = 0; j < rows.n; j++) {
+        a.weight = part->weight + head * norm.room;
+        if (form.is_centred)
+            a.shift = part->shift + head * norm.room;
         struct norm_row row = {
             .from = source_at(form.from, &rows, j, a.first, has_two),
             .sum = form.is_sum ? place(form.from, rows.sum,
@@ -389,6 +402,7 @@ INLINE void normalize_rows(struct norm_form form, const struct norm_part *part)
             finish_lines(form, row, i, a.n, &rows.stride);
         if (i < a.n)
             normalize_block(rest, &a, row, i, a.n - i);
+        head = head + 1 < norm.n_heads ? head + 1 : 0;
     }
 }
 
@@ -477,8 +491,14 @@ void ISA(cpu_normalize)(const struct cpu_norm *norm,
                           .rows = &own,
                           .weight = w,
                           .shift = rows->mean ? shift : NULL};
-    if (roped_dtype_bytes(norm->to) == 1)
+    if (roped_dtype_bytes(norm->to) == 1) {
         ISA(cpu_normalize_fp8)(norm, &own);
-    else
+    } else if (norm->n_heads > 0) {
+        a.n = norm->width;
+        a.weight = norm->head_weight;
+        a.shift = norm->head_shift;
+        CALL_INSTANCE(norm->from, norm->to, normalize_part, &a)
+    } else {
         FOR_PARTS(a, CALL_INSTANCE(norm->from, norm->to, normalize_part, &a))
+    }
 }

@@ -15,6 +15,8 @@
  *     larger_integers               lane by lane
  *     largest_lane                  of lanes that are not NaN
  *     largest_lanes4                the same of four vectors, none of them NaN
+ *     sum_of_doubles                of the lanes of both vectors
+ *     sums_of_doubles8              the same of eight such pairs, to the bit
  *     quotient_codes                FP8 codes, m mantissa bits, of n blocks in
  *                                   an order, from a little more than their
  *                                   quotients, none of them NaN: see below.
@@ -40,15 +42,19 @@
  *     store32 store16 store8        any address
  *     ..._part                      the first n of a block, 0 < n < BLOCK; a
  *                                   load sets the others to 0
+ *     first_of                      the first n of a block, the others 0
  *     stream32 stream16 stream8     past the caches; address aligned to the
  *                                   stored bytes
  *     STREAMS                       is memory asked for ahead of its use?
  *     UNROLLS                       do loops work on two blocks at once? Where
  *                                   blocks are short and registers many
- *     HAS_JOINED                    is joined one instruction, and raw16 a
- * line? joined                        BLOCK elements of x and then y, from one
- * of x on load_f16                      load16 and widen_f16 widen_*, narrow_*
- * to and from float32, as roped/numeric.h; narrow_fp8 multiplies by scale first
+ *     HAS_JOINED                    is joined one instruction? Then raw16 is a
+ *                                   line
+ *     joined                        BLOCK elements of x and then y, from one of
+ *                                   x on
+ *     load_f16                      load16 and widen_f16
+ *     widen_*, narrow_*             to and from float32, as roped/numeric.h;
+ *                                   narrow_fp8 multiplies by scale first
  *     result_bf16                   narrow_bf16 of what arithmetic made, whose
  *                                   NaNs are quiet: a NaN, not every bit of it
  *     low_bytes                     of the lanes of a block of integers

@@ -206,7 +206,37 @@ INLINE doubles widen_floats(vfloat x)
 
 INLINE double sum_of_doubles(doubles x)
 {
-    return _mm512_reduce_add_pd(x.lo + x.hi);
+    const __m512d sum = x.lo + x.hi;
+    const __m256d four =
+        _mm512_castpd512_pd256(sum) + _mm512_extractf64x4_pd(sum, 1);
+    const __m128d two =
+        _mm256_castpd256_pd128(four) + _mm256_extractf128_pd(four, 1);
+    return two[0] + two[1];
+}
+
+/* Halves of two vectors are added, then quarters of four: the order of
+ * sum_of_doubles, whose steps eight vectors share. */
+INLINE __m512d add_halves(doubles a, doubles b)
+{
+    const __m512d x = a.lo + a.hi, y = b.lo + b.hi;
+    return _mm512_shuffle_f64x2(x, y, 0x44) + _mm512_shuffle_f64x2(x, y, 0xEE);
+}
+
+INLINE __m512d add_quarters(__m512d x, __m512d y)
+{
+    return _mm512_shuffle_f64x2(x, y, 0x88) + _mm512_shuffle_f64x2(x, y, 0xDD);
+}
+
+INLINE void sums_of_doubles8(double *to, const doubles *x)
+{
+    const __m512d first =
+        add_quarters(add_halves(x[0], x[1]), add_halves(x[2], x[3]));
+    const __m512d last =
+        add_quarters(add_halves(x[4], x[5]), add_halves(x[6], x[7]));
+    const __m512d all =
+        _mm512_unpacklo_pd(first, last) + _mm512_unpackhi_pd(first, last);
+    const __m512i in_order = _mm512_set_epi64(7, 5, 3, 1, 6, 4, 2, 0);
+    _mm512_storeu_pd(to, _mm512_permutexvar_pd(in_order, all));
 }
 
 /* ------------------------------------------------------------------ memory */
@@ -227,6 +257,12 @@ INLINE block load32_part(const void *from, int64_t n)
     const float *x = from;
     return (block){_mm512_maskz_loadu_ps(first_floats(n), x),
                    _mm512_maskz_loadu_ps(first_floats(n - LANES), x + LANES)};
+}
+
+INLINE block first_of(block x, int64_t n)
+{
+    return (block){_mm512_maskz_mov_ps(first_floats(n), x.lo),
+                   _mm512_maskz_mov_ps(first_floats(n - LANES), x.hi)};
 }
 
 INLINE void store32(void *to, block x)

@@ -119,11 +119,24 @@ INLINE vint load_bytes(const void *from)
     return __builtin_convertvector(x, vint);
 }
 
+INLINE void sums_of_doubles8(double *to, const doubles *x)
+{
+    for (int i = 0; i < 8; i++)
+        to[i] = sum_of_doubles(x[i]);
+}
+
 INLINE block load32_part(const void *from, int64_t n)
 {
     float x[BLOCK] = {0};
     memcpy(x, from, (size_t)n * sizeof *x);
     return load32(x);
+}
+
+INLINE block first_of(block x, int64_t n)
+{
+    float value[BLOCK];
+    store32(value, x);
+    return load32_part(value, n);
 }
 
 INLINE void store32_part(void *to, block x, int64_t n)
