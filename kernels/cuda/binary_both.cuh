@@ -267,6 +267,21 @@ static void cut_cross(struct sweep_args *args)
     lay_out_walk(&args->walk, args->step_lanes);
 }
 
+// Floats that blocks leave to be added, of columns, and of rows behind them.
+struct cross_parts {
+    int64_t of_columns, of_rows;
+};
+
+template <typename T>
+static cross_parts parts_of_cross(const struct sweep_args *args)
+{
+    const int64_t n_segments = args->sum.n_segments;
+    const int64_t n_columns =
+        blocks_of(args->n_lanes, args->own_lanes) * args->own_lanes * kVecOf<T>;
+    return {n_segments > 1 ? n_columns * n_segments : 0,
+            args->n_parts > 1 ? args->n_parts * args->n_x : 0};
+}
+
 // Parts of sums of rows that few panels have are added by the last block, others by a launch of
 // their own.
 template <typename T>
@@ -281,18 +296,18 @@ static enum roped_status launch_cross(struct sweep_args *args, bool is_plain,
     if (args->n_panels > kMostPanelsAtOnce)
         args->panels_of_group = (uint32_t)std::ceil(std::sqrt((double)args->n_panels));
     args->n_groups = (uint32_t)blocks_of(args->n_panels, args->panels_of_group);
-    const int64_t n_partial = is_cut ? n_blocks * sum->n_segments * args->own_lanes * kVecOf<T> : 0;
-    const int64_t of_rows = args->n_parts > 1 ? args->n_parts * args->n_x : 0;
+    const cross_parts parts = parts_of_cross<T>(args);
+    const int64_t n_parts = parts.of_columns + parts.of_rows;
     const int64_t n_row_counters =
         adds_rows ? sum->n_kept * sum->n_segments * counters_of_rows(args->n_groups) : 0;
     const int64_t n_counters = is_cut ? n_blocks : 0;
     enum roped_status status = ROPED_OK;
-    if (n_partial + of_rows > 0)
-        status = roped_cuda_scratch(queue, (n_partial + of_rows) * (int64_t)sizeof(float),
+    if (n_parts > 0)
+        status = roped_cuda_scratch(queue, n_parts * (int64_t)sizeof(float),
                                     n_counters + n_row_counters, &sum->partial, &sum->counter, err);
     if (status)
         return status;
-    args->row_partial = sum->partial + n_partial;
+    args->row_partial = sum->partial + parts.of_columns;
     args->row_counter = adds_rows ? sum->counter + n_counters : nullptr;
     status = start(queue,
                    is_mul ? sweep_columns_kernel<T, kBinaryMul, kSweepCross>
@@ -336,16 +351,18 @@ static bool name_cross(const struct roped_call *call, const struct binary_plan *
     if (*is_plain ? !is_of_plain_cross<T>(plan)
                   : plan->n <= kFewPackets * kVec || (args->is_shifted && args->width < 4 * kVec))
         return false;
+    const int64_t packets = args->packets;
     lay_out_cross<T>(args, *is_plain);
     cut_cross<T>(args);
+    // lanes without a packet divide, too
+    if (sum->kind != kBinaryMul && packets < 32 && 16 * packets <= 9 * args->row_lanes)
+        return false;
     if (!*is_plain && sum->n_steps < kLeastSteps * args->step_lanes)
         return false;
+    const cross_parts parts = parts_of_cross<T>(args);
     const int64_t n_blocks = blocks_of(args->n_lanes, args->own_lanes);
-    const bool is_cut = sum->n_segments > 1;
-    const int64_t n_partial = is_cut ? n_blocks * sum->n_segments * args->own_lanes * kVec : 0;
-    const int64_t of_rows = args->n_parts > 1 ? args->n_parts * args->n_x : 0;
-    return (!is_cut || 2 * n_blocks <= ROPED_CUDA_COUNTERS) &&
-           n_partial + of_rows <= ROPED_CUDA_SCRATCH_BYTES / (int64_t)sizeof(float);
+    return (sum->n_segments == 1 || 2 * n_blocks <= ROPED_CUDA_COUNTERS) &&
+           parts.of_columns + parts.of_rows <= ROPED_CUDA_SCRATCH_BYTES / (int64_t)sizeof(float);
 }
 
 // ------------------------------------------------------------------------------------ launch

@@ -259,7 +259,8 @@ static bool is_of_runs_apart(const struct binary_plan *plan, struct columns_shap
 // nothing where more than a quarter of a block idles. Rows that other elements are kept around are
 // a sweep's where packets divide them. So are runs of more than a sector of memory, whose sums one
 // thread would add (10000x2x128 takes 1.72, 40000x3x40 1.25), but for short odd ones, and few
-// packets in whole runs (8000x16x8 of float32 1.14) or odd ones of more than two.
+// packets in whole runs (8000x16x8 of float32 1.14, 900x700x8 of bfloat16 1.20) or odd ones of
+// more than two.
 template <typename T>
 static bool is_of_columns(const struct binary_plan *plan, int32_t sum_side,
                           const struct sum_args &sum, struct columns_shape *shape)
@@ -270,8 +271,8 @@ static bool is_of_columns(const struct binary_plan *plan, int32_t sum_side,
     if (!name_columns(plan, sum_side, shape) || !are_aligned({sum.g, sum.x, sum.grad_x}))
         return false;
     const bool is_odd = shape->run % kVec != 0;
-    if (shape->repeats == 1 && (is_odd || shape->run == kVec) && shape->run > 1 &&
-        shape->width() > kColumnsThreads)
+    const bool is_cut = is_odd || (shape->run == kVec && plan->n / kVec >= 6 * kLeast);
+    if (shape->repeats == 1 && is_cut && shape->run > 1 && shape->width() > kColumnsThreads)
         std::swap(shape->outer, shape->inner); // too wide for a block: panels of runs
     if (shape->repeats > 1 || shape->outer > 1)
         return is_of_runs_apart<T>(plan, shape);
