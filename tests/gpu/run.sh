@@ -6,8 +6,8 @@
 # by default:
 #   kernels    every operator on the device against float64
 #   http       the daemon with --backend cuda: golden, negative, service tests;
-#              64 MiB that is uploaded while it arrives; regions of two GPUs,
-#              where there are two
+#              64 MiB that is uploaded while it arrives; what holds of any
+#              number of devices again on two GPUs, where there are two
 #   recover    a kernel that writes where nothing is: seconds until calls are
 #              right again
 #   sanitize   compute-sanitizer memcheck and racecheck over the kernel tests
