@@ -146,8 +146,12 @@ struct quarters {
         left = compute_now(share < norm.n_vectors ? (int)norm.hidden - first : 0);
         step = compute_now(norm.n_vectors * K::kVec);
     }
-    // Zeros where there are none.
-    template <int kBytes, int kVectors>
+    __device__ __forceinline__ quarters(int first_element, int n_left, int n_apart)
+        : first(first_element), left(compute_now(n_left)), step(compute_now(n_apart))
+    {
+    }
+    // Zeros where there are none. kWord: bytes of a word that begins at such an element.
+    template <int kBytes, int kWord = kBytes, int kVectors>
     __device__ __forceinline__ void load(const char *from, uint32_t (&raw)[kVectors][kEach]) const
     {
 #pragma unroll
@@ -156,7 +160,7 @@ struct quarters {
             for (int i = 0; i < kEach; i++) {
                 raw[v][i] = 0;
                 if (has(v, i))
-                    raw[v][i] = load_element<kBytes>(from + 4 * i * kBytes);
+                    raw[v][i] = load_element<kWord>(from + 4 * i * kBytes);
             }
             from += (uint32_t)(step * kBytes);
         }

@@ -44,35 +44,26 @@ struct word_sums {
 
 // A thread's words of a row: of kSlots vectors kEach each. It has so many shares, as far apart.
 template <typename K, int kUnit, int kShares, int kSlots>
-struct row_words {
+struct row_words : quarters<K> {
+    using of_elements = quarters<K>;
     using T = typename K::T;
-    static constexpr int kBytes = kUnit * (int)sizeof(T), kThreads = 4 / kUnit; // of a vector
-    static constexpr int kEach = K::kVec / 4, n = kEach * kUnit;
+    using of_elements::has;
+    static constexpr int kThreads = 4 / kUnit; // of a vector
+    static constexpr int kEach = of_elements::kEach, n = kEach * kUnit;
     static_assert(K::kVec >= 4 * kUnit || kUnit == 1, "words of a vector");
-    int first, left, step; // as quarters has them
 
     __device__ __forceinline__ explicit row_words(const norm_args &norm)
+        : row_words(norm,
+                    (int)threadIdx.x / kThreads * K::kVec + (int)threadIdx.x % kThreads * kUnit)
     {
-        first = (int)threadIdx.x / kThreads * K::kVec + (int)threadIdx.x % kThreads * kUnit;
-        left = compute_now((int)norm.hidden - first);
-        step = compute_now(norm.n_shares / kShares * K::kVec);
     }
-    __device__ __forceinline__ bool has(int slot, int word = 0) const
+    __device__ __forceinline__ row_words(const norm_args &norm, int first)
+        : of_elements(first, (int)norm.hidden - first, norm.n_shares / kShares * K::kVec)
     {
-        return slot * step + 4 * word < left;
     }
     __device__ __forceinline__ void load(const char *from, uint32_t (&raw)[kSlots][kEach]) const
     {
-#pragma unroll
-        for (int s = 0; s < kSlots; s++) {
-#pragma unroll
-            for (int w = 0; w < kEach; w++) {
-                raw[s][w] = 0;
-                if (has(s, w))
-                    raw[s][w] = load_element<kBytes>(from + 4 * w * (int)sizeof(T));
-            }
-            from += (uint32_t)(step * (int)sizeof(T));
-        }
+        of_elements::template load<sizeof(T), kUnit * sizeof(T)>(from, raw);
     }
     static __device__ __forceinline__ void values(const uint32_t (&raw)[kEach], float (&x)[n])
     {
@@ -89,7 +80,7 @@ struct row_words {
     }
     __device__ __forceinline__ void store(T *to, int slot, const float (&y)[n]) const
     {
-        to += (uint32_t)(slot * step);
+        to += (uint32_t)(slot * this->step);
 #pragma unroll
         for (int w = 0; w < kEach; w++) {
             if (!has(slot, w))
