@@ -32,13 +32,7 @@ struct word_sums {
                 of_warp[warp] = x;
         }
         __syncthreads();
-        Acc leaf = {};
-        if (lane < n_warps)
-            leaf = of_warp[lane];
-#pragma unroll
-        for (int distance = 1; distance < 32; distance *= 2)
-            leaf += exchange(leaf, distance);
-        return leaf;
+        return sum_leaves(of_warp, n_warps);
     }
 };
 
