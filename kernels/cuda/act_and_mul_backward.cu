@@ -220,19 +220,6 @@ static __global__ void __launch_bounds__(kActThreads)
     }
 }
 
-// Do words of so many elements begin every row?
-template <typename T>
-static bool has_words(const struct act_and_mul_plan *plan, const void *from, int64_t stride, int n)
-{
-    return is_aligned(from, (uintptr_t)n * sizeof(T)) && (plan->n_rows == 1 || stride % n == 0);
-}
-template <typename T>
-static bool has_words(const struct act_and_mul_plan *plan, const struct act_operands &of, int n)
-{
-    return has_words<T>(plan, of.gate, of.gate_stride, n) &&
-           has_words<T>(plan, of.up, of.up ? of.up_stride : 0, n);
-}
-
 // The kernel of a call by words, of how many elements; NULL: pairs are at addresses that have none.
 template <typename T>
 static kernel_fn<act_gradient_args> *words_kernel(const struct act_and_mul_plan *plan,
@@ -277,7 +264,7 @@ static enum roped_status launch(struct act_gradient_args args, const struct rope
     int unit;
     kernel_fn<act_gradient_args> *by_words = words_kernel<T>(plan, args, &unit);
     const int64_t of_warp = 32 * kWords * unit;
-    const int64_t packets = 32 * ((plan->width + of_warp - 1) / of_warp);
+    const int64_t packets = 32 * blocks_of(plan->width, of_warp);
     // of narrower rows lanes would idle
     if (by_words && access == kActShifted && plan->width >= of_warp && packets <= kMostPackets)
         return launch_rows_of(packets, queue, by_words, plan, moved, err);

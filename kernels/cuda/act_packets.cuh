@@ -330,17 +330,29 @@ static struct act_operands act_moved(struct act_operands of, int64_t rows)
     return of;
 }
 
+// Do words of n elements begin every row?
+template <typename T>
+static bool has_words(const struct act_and_mul_plan *plan, const void *from, int64_t stride, int n)
+{
+    return is_aligned(from, (uintptr_t)n * sizeof(T)) && (plan->n_rows == 1 || stride % n == 0);
+}
+template <typename T>
+static bool has_words(const struct act_and_mul_plan *plan, const struct act_operands &of, int n)
+{
+    return has_words<T>(plan, of.gate, of.gate_stride, n) &&
+           has_words<T>(plan, of.up, of.up ? of.up_stride : 0, n);
+}
+
 // Does 16 bytes divide every address that begins a packet?
 template <typename T>
 static bool has_packets(const struct act_and_mul_plan *plan, const void *from, int64_t stride)
 {
-    return is_aligned(from, 16) && (plan->n_rows == 1 || stride % kVecOf<T> == 0);
+    return has_words<T>(plan, from, stride, kVecOf<T>);
 }
 template <typename T>
 static bool has_packets(const struct act_and_mul_plan *plan, const struct act_operands &of)
 {
-    return plan->width % kVecOf<T> == 0 && has_packets<T>(plan, of.gate, of.gate_stride) &&
-           has_packets<T>(plan, of.up, of.up ? of.up_stride : 0);
+    return plan->width % kVecOf<T> == 0 && has_words<T>(plan, of, kVecOf<T>);
 }
 
 // How packets of a call are moved. What a thread does for a whole one takes longer than a small
@@ -400,7 +412,7 @@ static enum roped_status launch_rows(struct roped_queue *queue, kernel_fn<Args> 
                                      const struct act_and_mul_plan *plan, const char *name,
                                      const Moved &moved, struct roped_error *err, int64_t more = 0)
 {
-    int64_t packets = (plan->width + more + kVec - 1) / kVec;
+    const int64_t packets = blocks_of(plan->width + more, kVec);
     if (packets > kMostPackets)
         return roped_fail(
             err, ROPED_TOO_LARGE,
