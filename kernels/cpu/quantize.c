@@ -24,7 +24,8 @@ struct quantize_loop {
     bool has_divisor;
     bool has_steps;   /* codes by encode_type */
     bool has_groups;  /* by encode_powers and encode_nvfp4 */
-    int64_t n_beside; /* rows that are worked on as one: see rows_beside */
+    int64_t n_beside; /* rows that are worked on as one, of so many columns */
+    int64_t pitch;    /* with zeros behind them: see place_beside */
     _Atomic int32_t largest; /* of the tensor */
 };
 
@@ -37,17 +38,36 @@ struct part {
     bool is_kept; /* x has what the source gives for them */
 };
 
+/* Do rows lie one behind the other? */
+static bool are_packed(const struct quantize_loop *loop)
+{
+    const int64_t width = loop->plan->tiles.width;
+    const int64_t bytes = code_bytes(loop->codes.element, width);
+    const struct roped_tensor *x = loop->source->x;
+    return (!x || cpu_stride(x, width) == width) &&
+           cpu_stride(loop->y, bytes) == bytes;
+}
+
 /* n columns of a row of a part, at most CPU_BLOCK, from column at of it on. */
 static void load(const struct quantize_loop *loop, const struct part *part,
                  int64_t row, int64_t at, int64_t n)
 {
+    const struct code_source *source = loop->source;
     const int64_t width = part->n_beside > 1 ? loop->plan->tiles.width : n;
+    const int64_t pitch = loop->pitch;
+    float *const x = part->x;
     if (part->is_kept)
         return;
-    for (int64_t i = 0; i < part->n_beside; i++)
-        loop->source->load(loop->source->of, row + i, part->first + at, width,
-                           part->x + i * width);
-    cpu_pad(part->x, n);
+    if (part->n_beside == 1 ||
+        (pitch == width && source->x && are_packed(loop)))
+        source->load(source->of, row, part->first + at, n, x);
+    else
+        for (int64_t i = 0; i < part->n_beside; i++) {
+            source->load(source->of, row + i, 0, width, x + i * pitch);
+            for (int64_t j = width; j < pitch; j++)
+                x[i * pitch + j] = 0;
+        }
+    cpu_pad(x, n);
 }
 
 static void find_largest(const struct quantize_loop *loop,
@@ -63,21 +83,41 @@ static void find_largest(const struct quantize_loop *loop,
         }
 }
 
+/* Codes of rows beside each other without what is between them. A step of a
+ * row may write what the next row replaces. */
+static void put_beside(uint8_t *to, const uint8_t *from, int64_t n_rows,
+                       int64_t bytes, int64_t pitch)
+{
+    enum { STEP = 16 };
+    for (; bytes >= STEP && n_rows > 1; n_rows--, to += bytes, from += pitch)
+        for (int64_t i = 0; i < bytes; i += STEP)
+            memcpy(to + i, from + i, STEP);
+    for (; n_rows > 0; n_rows--, to += bytes, from += pitch)
+        memcpy(to, from, (size_t)bytes);
+}
+
 static void write_codes(const struct quantize_loop *loop,
                         const struct part *part, const float *divisor)
 {
     const struct roped_tensor *y = loop->y;
     const enum code_element element = loop->codes.element;
     const int64_t width = code_bytes(element, loop->plan->tiles.width);
+    const bool is_cut =
+        part->n_beside > 1 && loop->pitch > loop->plan->tiles.width;
+    uint8_t code[CPU_BLOCK];
     for (int64_t row = part->row; row < part->row + part->n_rows; row++)
         for (int64_t at = 0; at < part->n; at += CPU_BLOCK) {
             const int64_t n = cpu_smaller(part->n - at, CPU_BLOCK);
             const int64_t first = code_bytes(element, part->first + at);
+            uint8_t *const to =
+                cpu_at(y->data, row * cpu_stride(y, width) + first, 1);
             load(loop, part, row, at, n);
-            loop->rows->quantize->encode(
-                &loop->codes,
-                cpu_at(y->data, row * cpu_stride(y, width) + first, 1), part->x,
-                n, part->tile, divisor + at / part->tile);
+            loop->rows->quantize->encode(&loop->codes, is_cut ? code : to,
+                                         part->x, n, part->tile,
+                                         divisor + at / part->tile);
+            if (is_cut)
+                put_beside(to, code, part->n_beside, width,
+                           code_bytes(element, loop->pitch));
         }
 }
 
@@ -94,7 +134,8 @@ static void store_scales(const struct quantize_loop *loop, const int32_t *most,
 /* The next columns, as many as there are. */
 static bool next_part(const struct quantize_loop *loop, struct part *part)
 {
-    const int64_t width = loop->plan->tiles.width * part->n_beside;
+    const int64_t width = part->n_beside > 1 ? loop->pitch * part->n_beside
+                                             : loop->plan->tiles.width;
     part->first += part->n;
     part->n = cpu_smaller(width - part->first, part->limit);
     return part->n > 0;
@@ -107,7 +148,8 @@ static void quantize_tiles(const struct quantize_loop *loop, int64_t strip,
 {
     const struct code_tiles *tiles = &loop->plan->tiles;
     int64_t tile = 0;
-    part.tile = tiles->tile_width;
+    part.tile =
+        part.n_beside > 1 ? loop->pitch / tiles->n_tiles : tiles->tile_width;
     while (next_part(loop, &part)) {
         int32_t most[CPU_MOST_TILES] = {0};
         float divisor[CPU_MOST_TILES];
@@ -168,16 +210,6 @@ static void largest_of_part(const struct quantize_loop *loop,
                                      element_of(loop, part->row, part->first),
                                      cpu_stride(x, loop->plan->tiles.width),
                                      part->n_rows, part->n, part->tile, most);
-}
-
-/* Do rows lie one behind the other? */
-static bool are_packed(const struct quantize_loop *loop)
-{
-    const int64_t width = loop->plan->tiles.width;
-    const int64_t bytes = code_bytes(loop->codes.element, width);
-    const struct roped_tensor *x = loop->source->x;
-    return (!x || cpu_stride(x, width) == width) &&
-           cpu_stride(loop->y, bytes) == bytes;
 }
 
 /* Tiles whose values have steps each, or together. */
@@ -460,44 +492,58 @@ static void find_in_rows(void *context, int64_t begin, int64_t end)
 {
     struct quantize_loop *loop = context;
     _Alignas(64) float x[CPU_BLOCK];
-    struct part part = {.row = begin,
-                        .n_rows = end - begin,
-                        .n_beside = 1,
-                        .limit = CPU_BLOCK,
-                        .tile = CPU_BLOCK,
-                        .x = x};
+    const int64_t n_beside = loop->n_beside;
+    const int64_t n_rows = n_beside > 1 ? 1 : end - begin;
     int32_t most = 0, known = atomic_load(&loop->largest);
     if (loop->has_steps) {
-        part.n = part.tile = loop->plan->tiles.width;
-        largest_of_part(loop, &part, &most);
+        const struct part all = {.row = begin,
+                                 .n_rows = end - begin,
+                                 .n = loop->plan->tiles.width,
+                                 .tile = loop->plan->tiles.width};
+        largest_of_part(loop, &all, &most);
+        begin = end;
     }
-    while (!loop->has_steps && next_part(loop, &part))
-        find_largest(loop, &part, &most);
+    for (int64_t row = begin; row < end; row += n_rows * n_beside) {
+        struct part part = {.row = row,
+                            .n_rows = n_rows,
+                            .n_beside = cpu_smaller(end - row, n_beside),
+                            .limit = CPU_BLOCK,
+                            .tile = CPU_BLOCK,
+                            .x = x};
+        while (next_part(loop, &part))
+            find_largest(loop, &part, &most);
+    }
     while (known < most &&
            !atomic_compare_exchange_weak(&loop->largest, &known, most))
         continue;
 }
 
-/* How many rows whose codes lie one behind the other fit a block, where they
+/*
+ * How many rows whose codes lie one behind the other fit a block, where they
  * are worked on as one row of their tiles: the calls of a narrow row take more
  * than its elements do. Fewer than four share no last steps of their largest
- * values, and only wait longer for memory. */
-static int64_t rows_beside(const struct quantize_loop *loop)
+ * values, and only wait longer for memory. A tile that is a row of no whole
+ * vectors has zeros behind it, which no scale depends on.
+ */
+static void place_beside(struct quantize_loop *loop)
 {
     enum { FEWEST = 4 };
     const struct code_tiles *tiles = &loop->plan->tiles;
     const int64_t width = tiles->width;
-    if (width > CPU_BLOCK / FEWEST || tiles->n_rows < FEWEST ||
-        tiles->tile_rows > 1)
-        return 1;
     const int64_t bytes = code_bytes(loop->codes.element, width);
     const int64_t room = cpu_ceil_div(width, CPU_LANES) * CPU_LANES;
     const bool has_tiles = !loop->has_divisor && !loop->plan->is_tensor;
-    const bool is_cut =
-        width % tiles->tile_width > 0 || (tiles->n_tiles == 1 && width < room);
-    if ((has_tiles && is_cut) || cpu_stride(loop->y, bytes) != bytes)
-        return 1;
-    return 1 + (CPU_BLOCK - room) / width;
+    loop->n_beside = 1;
+    loop->pitch = width;
+    if (width > CPU_BLOCK / FEWEST || tiles->n_rows < FEWEST ||
+        tiles->tile_rows > 1 || cpu_stride(loop->y, bytes) != bytes)
+        return;
+    if (has_tiles && tiles->n_tiles == 1)
+        loop->pitch = room;
+    if (loop->pitch > width)
+        loop->codes.is_streamed = false;
+    loop->n_beside = loop->pitch > width ? CPU_BLOCK / loop->pitch
+                                         : 1 + (CPU_BLOCK - room) / width;
 }
 
 /* Steps take as long as some dozens of codes. */
@@ -565,7 +611,7 @@ static struct quantize_loop loop_of(const struct cpu_rows *rows,
                   rule->least_code, to->is_streamed},
         .divisor = to->plan->dequant_scale,
         .has_divisor = !to->plan->dynamic};
-    loop.n_beside = rows_beside(&loop);
+    place_beside(&loop);
     loop.has_steps = has_steps(&loop);
     loop.has_groups = has_groups(&loop);
     loop.codes.ahead = bytes_ahead(&loop);
