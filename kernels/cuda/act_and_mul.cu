@@ -130,6 +130,53 @@ struct act_vector {
     }
 };
 
+// The same of a packet's pairs, 32 bytes from the first word of one on: the halves that both of
+// their packets have a part of are read once, and words are whole.
+template <int kUnit>
+struct act_pairs {
+    const char *from;
+    bool is_plain;
+    uint2 half[5];
+
+    __device__ __forceinline__ void start(const void *at, const void *begin, const char *end)
+    {
+        from = static_cast<const char *>(at);
+        is_plain = from >= begin && from + 32 <= end;
+        const char *base = reinterpret_cast<const char *>((uintptr_t)from & ~(uintptr_t)7);
+        asm volatile("{\n\t.reg .pred p, q;\n\tsetp.ne.s32 p, %11, 0;\n\t"
+                     "setp.ne.and.s32 q, %12, 0, p;\n\t"
+                     "@p ld.global.v2.u32 {%0, %1}, [%10];\n\t"
+                     "@p ld.global.v2.u32 {%2, %3}, [%10+8];\n\t"
+                     "@p ld.global.v2.u32 {%4, %5}, [%10+16];\n\t"
+                     "@p ld.global.v2.u32 {%6, %7}, [%10+24];\n\t"
+                     "@q ld.global.v2.u32 {%8, %9}, [%10+32];\n\t}"
+                     : "=r"(half[0].x), "=r"(half[0].y), "=r"(half[1].x), "=r"(half[1].y),
+                       "=r"(half[2].x), "=r"(half[2].y), "=r"(half[3].x), "=r"(half[3].y),
+                       "=r"(half[4].x), "=r"(half[4].y)
+                     : "l"(__cvta_generic_to_global(base)), "r"((int)is_plain),
+                       "r"((int)((uintptr_t)from & 7)));
+    }
+    // Once they are there: units first to last - 1, of one packet and of the other.
+    __device__ __forceinline__ void finish(int first, int last, uint4 &low, uint4 &high) const
+    {
+        constexpr int kOfPacket = 16 / kUnit;
+        uint32_t word[8];
+        if (!is_plain) {
+            low = load_part<kUnit>(from, first, last);
+            high = load_part<kUnit>(from + 16, first - kOfPacket, last - kOfPacket);
+            return;
+        }
+        const bool by_4 = (uintptr_t)from & 4;
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            const uint32_t near = i % 2 ? half[i / 2].y : half[i / 2].x;
+            word[i] = by_4 ? (i % 2 ? half[i / 2 + 1].x : half[i / 2].y) : near;
+        }
+        low = make_uint4(word[0], word[1], word[2], word[3]);
+        high = make_uint4(word[4], word[5], word[6], word[7]);
+    }
+};
+
 // A packet of y as memory has it, which the row's beginning or end may cut: of its elements first
 // to last - 1 are the row's. So only what is read has to be shifted into place.
 template <typename T, bool kIsPairs, act_kind kKind>
@@ -150,20 +197,23 @@ static __global__ void __launch_bounds__(kActThreads)
         return;
     const act_addresses<T, kIsPairs, kVec> at(args.of, place);
     const bool has_up = kIsPairs || args.of.up, is_whole = last - first == kVec;
-    act_vector<kSize> of_gate, of_up;
     float gate[kVec], up[kVec] = {};
     to += place.column;
     finish_before_wait(at.gate, at.up, to);
     wait_for_previous();
-    of_gate.start(at.gate, true, args.of.gate, args.of.gate_end);
-    of_up.start(at.up, has_up, kIsPairs ? args.of.gate : args.of.up,
-                kIsPairs ? args.of.gate_end : args.of.up_end);
     if constexpr (kIsPairs) {
+        act_pairs<kSize> pairs;
+        uint4 low, high;
         float first_pairs[kVec], second_pairs[kVec];
-        unpack<T>(of_gate.finish(2 * first, 2 * last), first_pairs);
-        unpack<T>(of_up.finish(2 * first - kVec, 2 * last - kVec), second_pairs);
+        pairs.start(at.gate, args.of.gate, args.of.gate_end);
+        pairs.finish(2 * first, 2 * last, low, high);
+        unpack<T>(low, first_pairs);
+        unpack<T>(high, second_pairs);
         part(first_pairs, second_pairs, gate, up);
     } else {
+        act_vector<kSize> of_gate, of_up;
+        of_gate.start(at.gate, true, args.of.gate, args.of.gate_end);
+        of_up.start(at.up, has_up, args.of.up, args.of.up_end);
         unpack<T>(of_gate.finish(first, last), gate);
         if (has_up)
             unpack<T>(of_up.finish(first, last), up);
@@ -224,7 +274,12 @@ static enum roped_status launch(struct act_args args, const struct roped_call *c
     args.of = act_operands_of<T>(plan, &call->in[ACT_AND_MUL_X], &call->in[ACT_AND_MUL_GATE],
                                  &call->in[ACT_AND_MUL_UP]);
     bool has = has_packets<T>(plan, args.of) && has_packets<T>(plan, args.y, args.y_stride);
-    return with_access(access_of<T>(call, has, queue), [&](auto access) {
+    act_access way = access_of<T>(call, has, queue);
+    // pairs of 16 bits whose words do not begin at multiples of 4 bytes: rare slices of tensors
+    if (way == kActShifted && plan->interleaved && sizeof(T) == 2 &&
+        !has_words<T>(plan, args.of.gate, args.of.gate_stride, 2))
+        way = kActSingle;
+    return with_access(way, [&](auto access) {
         kernel_fn<act_args> *kernel = plan->interleaved ? kernel_of<T, true, access>(plan)
                                                         : kernel_of<T, false, access>(plan);
         auto moved = [&](int64_t row) {
