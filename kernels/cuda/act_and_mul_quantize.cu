@@ -55,6 +55,7 @@ struct products_of {
     static constexpr const char *kName = "y";
     static constexpr bool kMayPair = !kIsPlain, kMayStep = !kIsPlain && sizeof(T) == 2;
     static constexpr bool kIsCheap = false, kIsRare = !kIsPlain, kShiftsPackets = true;
+    static constexpr bool kHasWords = kIsPlain;
     static constexpr int kPacketsOfPart = 64;
 
     struct addresses {
@@ -119,6 +120,20 @@ struct products_of {
             out.up = packet<T, n>::load(from.up);
         return out;
     }
+    // Values so far apart from each other, of which there are those before left.
+    static __device__ __forceinline__ void load_apart(const args &args, const addresses &from,
+                                                      int apart, int left,
+                                                      operands<1> (&out)[kVecOf<T>])
+    {
+#pragma unroll
+        for (int i = 0; i < kVecOf<T>; i++) {
+            out[i] = {};
+            if (i * apart < left)
+                out[i].gate = packet<T, 1>::load(from.gate + i * apart);
+            if (args.gated && i * apart < left)
+                out[i].up = packet<T, 1>::load(from.up + i * apart);
+        }
+    }
     template <int n>
     static __device__ __forceinline__ operands<n> none()
     {
@@ -135,6 +150,30 @@ struct products_of {
             const floats<n> first = gate, second = up;
             part(first.of, second.of, gate.of, up.of);
         }
+        multiply<n, kCalls>(args, gate, up, x);
+    }
+    // The same of values that were loaded one by one.
+    template <int n, bool kCalls>
+    static __device__ __forceinline__ void values(const args &args, const operands<1> (&from)[n],
+                                                  float (&x)[n])
+    {
+        floats<n> gate, up;
+#pragma unroll
+        for (int i = 0; i < n; i++) {
+            float of_gate[1], of_up[1];
+            packet<T, 1>::widen(from[i].gate, of_gate);
+            packet<T, 1>::widen(from[i].up, of_up);
+            gate.of[i] = of_gate[0];
+            up.of[i] = of_up[0];
+        }
+        multiply<n, kCalls>(args, gate, up, x);
+    }
+
+  private:
+    template <int n, bool kCalls>
+    static __device__ __forceinline__ void multiply(const args &args, floats<n> gate,
+                                                    const floats<n> &up, float (&x)[n])
+    {
         if constexpr (!kCalls) {
             gate = products<T, kMayStep>(args, gate, up);
         } else if (!args.is_silu) {
@@ -172,6 +211,9 @@ static enum roped_status launch(const coded_args &args, const struct act_and_mul
             return launch_tiles<S, kTileWhole>(args, queue, err);
     if (is_packed && are_packets(codes) && !(is_held && codes.finds))
         return launch_packets<S>(args, queue, err);
+    if constexpr (kIsPlain)
+        if (is_held && !codes.finds && is_small<T>(codes.n_rows * codes.width, queue))
+            return launch_shifted_packets<S, 1>(args, queue, err);
     if (is_held && !codes.finds)
         return launch_shifted_packets<S>(args, queue, err);
     if (is_held)

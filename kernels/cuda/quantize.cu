@@ -20,7 +20,7 @@ struct rows_of {
     static constexpr const char *kName = "x";
     static constexpr bool kIsCheap = true, kIsRare = false;
     // 16 bits gain less than bytes stored one by one cost
-    static constexpr bool kShiftsPackets = sizeof(T) == 4;
+    static constexpr bool kShiftsPackets = sizeof(T) == 4, kHasWords = false;
     static constexpr int kPacketsOfPart = kMostThreads;
 
     template <int n>

@@ -22,6 +22,8 @@
 //     S::values_again(packet, x)      of a cheap source: when they become codes, instead of waiting
 //                          for their scale
 //     S::kShiftsPackets    do packets of one known scale take shifted_packet_kernel, and not tiles?
+//     S::kHasWords         are rows of them, at any address, loaded one by one? By
+//                          load_apart(args, addresses, apart, left, packets of a value each)
 //     S::kPacketsOfPart    that pay for a block of a row, beside the exchange with others
 #pragma once
 
@@ -268,12 +270,12 @@ __device__ __forceinline__ void store_codes_between(uint8_t *to, int first, int 
 }
 
 // Packets of one known scale, of rows that 16 bytes do not divide. Their codes begin anywhere, and
-// are stored one by one.
-template <typename S>
+// are stored one by one. Of small calls, which wait for what a thread executes, a packet is one
+// value.
+template <typename S, int kVec>
 static __global__ void __launch_bounds__(kThreads)
     shifted_packet_kernel(const __grid_constant__ typename S::args args)
 {
-    constexpr int kVec = kVecOf<typename S::T>;
     const quantize_args &codes = args.codes;
     let_next_start();
     const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -286,10 +288,14 @@ static __global__ void __launch_bounds__(kThreads)
         return;
     S::finish_before_wait(args, from);
     wait_for_previous();
-    typename S::shifted raw;
     float x[kVec];
-    raw.start(args, from, left);
-    S::template values<kVec>(args, raw.finish(), x);
+    if constexpr (kVec == 1) {
+        S::template values<1, true>(args, S::template load<1>(args, from), x);
+    } else {
+        typename S::shifted raw;
+        raw.start(args, from, left);
+        S::template values<kVec>(args, raw.finish(), x);
+    }
     divide_codes(codes.rule, x, known_scale(codes));
     const fp8_codes<kVec> code = byte_codes_of(codes.rule, x);
     store_codes_between(to, 0, left, code);
@@ -297,11 +303,11 @@ static __global__ void __launch_bounds__(kThreads)
 
 // Values behind the end of a row do not count: an activation of 0 may be something.
 template <int n>
-__device__ __forceinline__ void clear_behind(int left, float (&x)[n])
+__device__ __forceinline__ void clear_behind(int left, float (&x)[n], int apart = 1)
 {
 #pragma unroll
     for (int i = 0; i < n; i++)
-        x[i] = i < left ? x[i] : 0.0f;
+        x[i] = i * apart < left ? x[i] : 0.0f;
 }
 
 // The same before its beginning.
@@ -450,12 +456,11 @@ static enum roped_status launch_packets(const typename S::args &args, struct rop
     return launch_packets<S, 2 * kVec>(args, kernel, INT_MAX, queue, err);
 }
 
-template <typename S>
+template <typename S, int kVec = kVecOf<typename S::T>>
 static enum roped_status launch_shifted_packets(const typename S::args &args,
                                                 struct roped_queue *queue, struct roped_error *err)
 {
-    return launch_packets<S, kVecOf<typename S::T>>(args, shifted_packet_kernel<S>, INT_MAX, queue,
-                                                    err);
+    return launch_packets<S, kVec>(args, shifted_packet_kernel<S, kVec>, INT_MAX, queue, err);
 }
 
 template <typename S>

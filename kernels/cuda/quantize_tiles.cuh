@@ -28,8 +28,13 @@ enum tile_access {
     kTileShifted, // at any address (device/shifted.cuh)
     // as memory has them: a row begins equally far behind a packet of values and one of codes, and
     // cuts its first and its last one. Of cheap sources.
-    kTileCut
+    kTileCut,
+    // rows at any address, value by value, as lanes have them side by side: nothing is shifted, and
+    // a packet's values are kLanes apart. Of S::kHasWords
+    kTileWords
 };
+
+constexpr int kLanes = 32;
 
 // Packets at addresses at(v), of which left_of(v) values are in the row. kShifts: any addresses,
 // two packets at a time, for which there are registers.
@@ -51,6 +56,10 @@ __device__ __forceinline__ void load_packets(const typename S::args &args, const
                     raw[v + i] = packet[i].finish();
             }
         }
+    } else if constexpr (kAccess == kTileWords) {
+#pragma unroll
+        for (int v = 0; v < n; v++)
+            S::load_apart(args, at(v), kLanes, left_of(v), raw[v]);
     } else {
 #pragma unroll
         for (int v = 0; v < n; v++) {
@@ -92,7 +101,8 @@ __device__ __forceinline__ void load_cut_packets(const T *from, int left, int st
 template <typename S, bool kIsBlock, tile_access kAccess>
 __device__ __forceinline__ int tile_finds(const quantize_args &codes)
 {
-    return kAccess == kTileCut || (kAccess == kTileShifted && (S::kShiftsPackets || kIsBlock))
+    return kAccess == kTileCut || kAccess == kTileWords ||
+                   (kAccess == kTileShifted && (S::kShiftsPackets || kIsBlock))
                ? 1
                : codes.finds;
 }
@@ -109,14 +119,17 @@ static __global__ void __launch_bounds__((kAccess == kTileCut ? 1 : 2) * kMostTh
 {
     constexpr int kVec = kVecOf<typename S::T>, kAcross = kSide / kVec;
     constexpr bool kShifts = kAccess == kTileShifted, kIsCut = kAccess == kTileCut;
+    constexpr bool kHasWords = kAccess == kTileWords;
     const quantize_args &codes = args.codes;
     const code_rule rule = rule_of<CODE_SCALE_F32>(codes);
     __shared__ float shared[32];
     __shared__ cluster_exchange parts;
-    constexpr int kMostAtOnce = S::kIsCheap ? kVecs : kShifts ? 2 : kMostVecs;
+    constexpr int kMostAtOnce = S::kIsCheap ? kVecs : kShifts || kHasWords ? 2 : kMostVecs;
     constexpr int kAtOnce = kVecs < kMostAtOnce ? kVecs : kMostAtOnce; // packets loaded
     constexpr bool kCalls = kVecs == 1 || (kIsBlock && S::kIsRare);
-    typename S::template operands<kVec> raw[kAtOnce];
+    using operands = std::conditional_t<kHasWords, typename S::template operands<1>[kVec],
+                                        typename S::template operands<kVec>>;
+    operands raw[kAtOnce];
     float kept[S::kIsCheap ? 1 : kVecs][kVec], largest = 0.0f;
     int64_t row, column;
     int left, step; // values to the row's end, 0 or below: none; from a packet to the next, or rows
@@ -130,6 +143,8 @@ static __global__ void __launch_bounds__((kAccess == kTileCut ? 1 : 2) * kMostTh
         row = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
         step = blockDim.x * kVec;
         column = (int)blockIdx.y * kVecs * step + (int)threadIdx.x * kVec;
+        if constexpr (kHasWords)
+            column -= (int)threadIdx.x % kLanes * (kVec - 1);
         if constexpr (kIsCut)
             column -= (int)((uintptr_t)S::template at<kVec>(args, row, 0) & 15) /
                       (int)sizeof(typename S::T);
@@ -173,6 +188,8 @@ static __global__ void __launch_bounds__((kAccess == kTileCut ? 1 : 2) * kMostTh
             S::template values<kVec, kCalls>(args, raw[v - base], x);
             if constexpr (kShifts && !S::kIsCheap)
                 clear_behind(left_of(v), x);
+            if constexpr (kHasWords)
+                clear_behind(left_of(v), x, kLanes);
             if constexpr (kIsCut)
                 if (first_of(v) > 0 || left_of(v) < kVec)
                     clear_around(first_of(v), left_of(v), x);
@@ -209,6 +226,13 @@ static __global__ void __launch_bounds__((kAccess == kTileCut ? 1 : 2) * kMostTh
                 store_fp8(code, packed);
             else
                 store_codes_between(code, first_of(v), left_of(v), packed);
+        } else if constexpr (kHasWords) {
+            divide_codes(rule, x, divisor);
+            const fp8_codes<kVec> packed = byte_codes_of(rule, x);
+#pragma unroll
+            for (int i = 0; i < kVec; i++)
+                if (i * kLanes < left_of(v))
+                    code[i * kLanes] = byte_of(packed, i);
         } else if constexpr (kShifts) {
             divide_codes(rule, x, divisor);
             store_shifted<uint8_t>(reinterpret_cast<char *>(code), left_of(v), lane > 0,
@@ -303,7 +327,9 @@ static int64_t parts_of_row(const quantize_args &codes, int64_t packets, int64_t
 // A row for a block, or a warp, or a part of one. A thread has as few packets as a block, and
 // multiprocessors, have threads for; but of many rows a warp has each that it can hold, which needs
 // no barrier then. Of up to four rows for each multiprocessor it has half as wide ones, for these
-// wait for what a thread does.
+// wait for what a thread does. Words of 16 bits, twice as many loads as those of float32, are for
+// one packet of a thread: of rows that fill a warp's lanes, and not of those that one warp has with
+// two packets of each, or of many wide ones.
 template <typename S, tile_access kAccess>
 static enum roped_status launch_row(const typename S::args &args, struct roped_queue *queue,
                                     struct roped_error *err)
@@ -327,8 +353,13 @@ static enum roped_status launch_row(const typename S::args &args, struct roped_q
             kernel = next;
             vecs *= 2;
         }
+    if constexpr (kAccess == kTileShifted && S::kHasWords)
+        if (packets > 16 && vecs * packets <= 2 * kMostThreads && (vecs == 1 || !is_of_warp)) {
+            kernel = tile_kernel<S, 1, false, kTileWords>;
+            vecs = 1;
+        }
     int64_t threads = blocks_of(packets, 32 * vecs) * 32;
-    while (threads <= 32 && threads / 2 * vecs >= packets)
+    while (kAccess != kTileWords && threads <= 32 && threads / 2 * vecs >= packets)
         threads /= 2;
     const unsigned rows = threads <= 32 && parts == 1 ? kThreads / (unsigned)threads : 1;
     int64_t blocks = blocks_of(codes.n_rows, rows);
@@ -342,12 +373,14 @@ template <typename S, tile_access kAccess>
 static enum roped_status launch_tiles(const typename S::args &args, struct roped_queue *queue,
                                       struct roped_error *err)
 {
+    constexpr bool kTakesWords =
+        kAccess == kTileShifted && S::kHasWords && sizeof(typename S::T) == 4;
     const quantize_args &codes = args.codes;
     if (codes.finds && codes.tile_rows > 1)
         return start(queue, tile_kernel<S, kBlockVecs<typename S::T>, true, kAccess>,
                      dim3(kMostThreads), blocks_of(codes.n_rows, kSide) * codes.n_tiles, dim3(1),
                      args, err);
-    return launch_row<S, kAccess>(args, queue, err);
+    return launch_row < S, kTakesWords ? kTileWords : kAccess > (args, queue, err);
 }
 
 // Do registers hold a call's tiles, packets of so many values: rows, or blocks of 128 x 128?
