@@ -24,9 +24,11 @@ extern "C" enum roped_status roped_cuda_add_rmsnorm_quantize(const struct roped_
     set_quantize_args(&args, plan, scales);
     return with_float_type(x->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        if (has_one_scale(&plan->quantize) && !is_any(&args) &&
-            has_codes_apart<norm_kind<T, kFromSum, kToFp8>>(&args, has_vectors<T>(&args, kVecOf<T>),
-                                                            plan->quantize.dynamic, queue))
+        using K = norm_kind<T, kFromSum, kToFp8>;
+        if ((!is_any(&args) && has_codes_in_quarters<K>(&args, plan, queue)) ||
+            (has_one_scale(&plan->quantize) && !is_any(&args) &&
+             has_codes_apart<K>(&args, has_vectors<T>(&args, kVecOf<T>), plan->quantize.dynamic,
+                                queue)))
             return roped_cuda_add_rmsnorm_codes(args, call, scales, queue, err);
         return launch_quantized<T, true>(&args, plan, queue, err);
     });

@@ -2,12 +2,22 @@
 #pragma once
 
 #include "cuda/norm_launch.cuh"
+#include "cuda/wide_codes.cuh"
 #include "ops/rmsnorm_quantize.h"
 
 // Has a row one scale, which is made of it or was given?
 static inline bool has_one_scale(const struct quantize_plan *plan)
 {
     return !plan->dynamic || plan->tiles.n_tiles == 1;
+}
+
+// Do few wide rows become FP8 by the kernels of norm_codes_any.cuh?
+template <typename K>
+static bool has_codes_in_quarters(const struct norm_args *args,
+                                  const struct rmsnorm_quantize_plan *plan,
+                                  const struct roped_queue *queue)
+{
+    return has_one_scale(&plan->quantize) && wide_parts_of_codes<K>(args, queue) > 0;
 }
 
 // What args of a norm into FP8 have beside those of norm_args_of. scales is NULL where the scale is

@@ -23,6 +23,7 @@ extern "C" enum roped_status roped_cuda_rmsnorm_quantize(const struct roped_call
         const bool is_aligned = has_vectors<T>(&args, kVecOf<T>);
         if ((!takes_eights<K>(&args, is_aligned, queue) &&
              takes_turns<K>(&args, is_aligned, queue)) ||
+            has_codes_in_quarters<K>(&args, plan, queue) ||
             (has_one_scale(&plan->quantize) &&
              has_codes_apart<K>(&args, is_aligned, plan->quantize.dynamic, queue)))
             return roped_cuda_rmsnorm_codes(args, call, scales, queue, err);

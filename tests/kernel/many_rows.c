@@ -84,14 +84,16 @@ static void may_choose(struct random_call *made, const char *name, int one_in,
 /* A scale that is given, of rows, or of groups. Is it that of groups? */
 static bool choose_scale(struct random_call *made, struct random_source *source)
 {
-    const int kind = (int)random_int(source, 0, 2);
+    const int kind = (int)random_int(source, 0, 3);
     if (kind == 0)
         set_param(made, "dequant_scale", "0.05");
     else
         set_param(made, "dynamic", "true");
     if (kind == 2)
         set_param(made, "group_size", "128");
-    return kind == 2;
+    if (kind == 3)
+        set_param(made, "output_dtype", "mxfp8");
+    return kind >= 2;
 }
 
 void any_width_shapes(struct random_call *made, struct random_source *source)
@@ -99,7 +101,9 @@ void any_width_shapes(struct random_call *made, struct random_source *source)
     const enum roped_dtype dtype = random_type(source);
     const int64_t packet = 16 / (int64_t)roped_dtype_bytes(dtype);
     const int64_t rows = random_int(source, 2, 6);
-    const int64_t most = random_once_in(source, 2) ? 4224 : 400;
+    /* a few rows of float32 have kernels of their own beyond 4,096 packets */
+    const int64_t wide = dtype == ROPED_F32 ? 7168 : 4224;
+    const int64_t most = random_once_in(source, 2) ? wide : 400;
     int64_t width = packet * random_int(source, 17, most);
     if (random_once_in(source, 2))
         width -= random_int(source, 0, packet - 1);

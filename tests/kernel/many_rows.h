@@ -12,9 +12,9 @@
 /* Gives the inputs of any width, packed rows, their shapes. */
 void many_rows_shapes(struct random_call *made, struct random_source *source);
 
-/* The same of norms: 2 to 6 rows of 17 to 4,224 packets of 16 bytes, half of
- * them narrow, and half of whole packets, as FP8 with every kind of scale where
- * there are codes. */
+/* The same of norms: 2 to 6 rows of 17 to 4,224 packets of 16 bytes, or 7,168
+ * of float32, half of them narrow, and half of whole packets, as FP8 with every
+ * kind of scale, or MXFP8, where there are codes. */
 void any_width_shapes(struct random_call *made, struct random_source *source);
 
 #endif
