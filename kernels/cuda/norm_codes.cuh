@@ -373,6 +373,15 @@ static int64_t rows_in_turn(int64_t n_rows, int n_multiprocessors)
     return K::kAdds || turns < 1 ? 1 : turns < kMost ? turns : kMost;
 }
 
+// Do rows that registers hold wait in shared memory all the same? Sums of more than two terms that
+// are wide and many: four vectors leave a thread's registers no room for what it adds.
+template <typename K>
+static bool has_terms_apart(const struct norm_args *args, const struct roped_queue *queue)
+{
+    return K::kAdds && has_terms(args) && vectors_of<K>(args) > 1024 &&
+           has_many_rows(args, queue, 1);
+}
+
 // Of a few wide rows of float32 with scales of rows, or of 32 elements, which a warp has.
 template <typename K>
 static kernel_fn<norm_codes_args> *wide_quarters_kernel_of(const quantize_args &codes)
@@ -422,7 +431,7 @@ static enum roped_status launch_codes(norm_codes_args args, struct roped_queue *
         if (!(is_of_row && has_few_wide_rows<K>(&norm, kFastPartsOfCodes, queue)) &&
             set_places_in_turn<K>(&norm, is_aligned, queue))
             return launch_in_turn<K>(turns_kernel_of<K>(args.codes), args, &args.norm, queue, err);
-    if (K::kIsAny || !is_aligned)
+    if (K::kIsAny || !is_aligned || has_terms_apart<K>(&norm, queue))
         kept = 0;
     const bool is_block = kept > 0 && threads >= 128;
     const int64_t turns = is_block ? rows_in_turn<K>(norm.n_rows, queue->n_multiprocessors) : 1;

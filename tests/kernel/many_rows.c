@@ -118,3 +118,18 @@ void any_width_shapes(struct random_call *made, struct random_source *source)
         give(made, i, dtype, rows, width);
     }
 }
+
+void many_terms_shapes(struct random_call *made, struct random_source *source)
+{
+    const enum roped_dtype dtype = random_type(source);
+    const int64_t packet = 16 / (int64_t)roped_dtype_bytes(dtype);
+    const int64_t rows = random_int(source, 140, 180);
+    const int64_t width = 128 * packet * random_int(source, 9, 10);
+    set_param(made, "x_scale", "0.22");
+    may_choose(made, "rounding", 2, source);
+    choose_scale(made, source);
+    for (int i = 0; i < roped_op_inputs(made->op); i++)
+        if (!(made->op->in[i].flags & ROPED_OPTIONAL) ||
+            random_once_in(source, 2))
+            give(made, i, dtype, rows, width);
+}

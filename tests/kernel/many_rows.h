@@ -17,4 +17,8 @@ void many_rows_shapes(struct random_call *made, struct random_source *source);
  * kind of scale, or MXFP8, where there are codes. */
 void any_width_shapes(struct random_call *made, struct random_source *source);
 
+/* Sums of scaled terms, of more rows than a device holds in registers at once,
+ * into codes. */
+void many_terms_shapes(struct random_call *made, struct random_source *source);
+
 #endif
