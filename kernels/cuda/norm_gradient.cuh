@@ -441,7 +441,7 @@ static enum roped_status launch_aligned(const struct norm_gradient_args &args,
             return start_any_parts<kCentres>(args, queue, err);
     if constexpr (!kRounds && sizeof(T) == 4)
         if (vectors > 2048 && has_packets<T, kCentres, kRounds>(args, queue))
-            return launch_wide_packets<T, kCentres>(args, threads, queue, err);
+            return launch_wide_packets<T, kCentres, kRounds>(args, threads, queue, err);
     if constexpr (!kCentres && sizeof(T) == 2) {
         using C = gradient_config<T, kCentres, kRounds, true, 512, 6>;
         if (vectors > 2048 && vectors <= 3072 && args.n_sums &&
@@ -488,9 +488,9 @@ static enum roped_status launch_shifted(const struct norm_gradient_args &args,
     const int64_t vectors = args.sum_pitch / kVecOf<T>;
     const int64_t shares = shares_of(vectors, args.hidden == args.sum_pitch);
     if (has_packets<T, kCentres, kRounds>(args, queue)) {
-        if constexpr (!kRounds)
+        if constexpr (!kRounds || !kCentres)
             if (vectors >= kPacketVectors)
-                return launch_wide_packets<T, kCentres>(args, shares, queue, err);
+                return launch_wide_packets<T, kCentres, kRounds>(args, shares, queue, err);
         return launch_packets<T, kCentres, kRounds>(args, queue, err);
     }
     if constexpr (!kRounds)

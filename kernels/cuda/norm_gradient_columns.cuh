@@ -15,7 +15,13 @@ struct column_sums {
     const norm_gradient_args &args;
     const gradient_place<C> &place;
     float *all; // [n_sums][sum_pitch]
-    float some[C::kSums][C::kVectors][C::kVec] = {};
+    float some[C::kSumsApart ? 1 : C::kSums][C::kVectors][C::kVec] = {};
+    float4 *apart = nullptr; // the second sums, where registers do not have them: a thread's own
+
+    __device__ __forceinline__ float4 &apart_of(int v, int i) const
+    {
+        return apart[i / 4 * args.n_packets + v * (int)blockDim.x + (int)threadIdx.x];
+    }
 
     __device__ __forceinline__ void add(int v, const float (&g)[C::kVec],
                                         const float (&normal)[C::kVec])
@@ -23,9 +29,16 @@ struct column_sums {
 #pragma unroll
         for (int i = 0; i < C::kVec; i++) {
             some[0][v][i] = fmaf(g[i], normal[i], some[0][v][i]);
-            if constexpr (C::kCentres)
+            if constexpr (C::kCentres && !C::kSumsApart)
                 some[1][v][i] += g[i];
         }
+        if constexpr (C::kSumsApart)
+#pragma unroll
+            for (int i = 0; i < C::kVec; i += 4) {
+                float4 sum = apart_of(v, i);
+                sum.x += g[i], sum.y += g[i + 1], sum.z += g[i + 2], sum.w += g[i + 3];
+                apart_of(v, i) = sum;
+            }
     }
     // From registers to memory. Of the first and of the last rows.
     __device__ __forceinline__ void put_down(bool is_first, bool is_last)
@@ -37,11 +50,24 @@ struct column_sums {
                 int column = place.column(v);
                 if (args.sum_place[s] < 0 || column >= args.sum_pitch)
                     continue;
+                if constexpr (C::kSumsApart)
+                    if (s == 1) {
+                        put_down_vector<C>(args, all, args.sum_place[s], column, is_first, is_last,
+                                           [&](int i, float) {
+                                               const float4 &of = apart_of(v, i);
+                                               return i % 4 == 0   ? of.x
+                                                      : i % 4 == 1 ? of.y
+                                                      : i % 4 == 2 ? of.z
+                                                                   : of.w;
+                                           });
+                        continue;
+                    }
                 put_down_vector<C>(args, all, args.sum_place[s], column, is_first,
-                                   is_last && C::kGroups == 1,
-                                   [&](int i, float before) { return before + some[s][v][i]; });
+                                   is_last && C::kGroups == 1, [&](int i, float before) {
+                                       return before + some[C::kSumsApart ? 0 : s][v][i];
+                                   });
 #pragma unroll
-                for (float &x : some[s][v])
+                for (float &x : some[C::kSumsApart ? 0 : s][v])
                     x = 0.0f;
             }
         }

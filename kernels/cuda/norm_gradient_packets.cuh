@@ -285,23 +285,46 @@ static inline int64_t threads_of_packets(int64_t vectors)
 // Vectors of rows in packets here, fewer than that, and columns of any: as many sums as the
 // registers of a multiprocessor hold beside what a row takes, and as half of the threads hold with
 // less of a row at a time.
-constexpr int64_t kPacketVectors = 1024, kPacketColumns = 16 << 10, kWidestColumns = 24 << 10;
+constexpr int64_t kPacketVectors = 1024, kPacketColumns = 16 << 10, kWideFloatColumns = 20 << 10,
+                  kWidestColumns = 24 << 10;
+
+// Bytes of shared memory for a row in packets, its gains, and the sums that no registers have.
+constexpr int64_t kPacketRoom = 219 << 10;
 
 // Columns of float32 rows of which shared memory has two, so that two rows for each multiprocessor
-// all have a block of their own at once. Of those with a mean, packets would have two sums as well.
+// all have a block of their own at once. Of those with a mean, packets would have two sums as well,
+// and so have 16-bit rows that are widest, one of them in shared memory.
 constexpr int64_t kPairColumns = 13 << 10;
 
-// Columns of rows in packets, fewer than that. Calls that round have no wide ones. Rows of whole
-// vectors have other kernels up to 2,048 vectors; wider ones gain by packets whatever they are if
-// they have a mean, and else those of which shared memory has two at a time.
+// Columns of rows in packets, fewer than that. Calls that round have no wide ones with a mean. Rows
+// of whole vectors have other kernels up to 2,048 vectors; wider ones gain by packets whatever they
+// are if they have a mean, and else those of which shared memory has two at a time.
 template <typename T, bool kCentres, bool kRounds>
 static int64_t columns_of_packets(bool is_whole_vectors)
 {
-    constexpr int64_t kNarrow = kPacketVectors * kVecOf<T>;
-    constexpr bool kIsWide = !kCentres && sizeof(T) == 2; // float32 would have no room for its row
     if (is_whole_vectors)
         return kRounds ? 0 : kCentres ? kPacketColumns : 10241;
-    return kRounds ? kNarrow : kIsWide ? kWidestColumns : kPacketColumns;
+    if (kRounds && kCentres)
+        return kPacketVectors * kVecOf<T>;
+    return sizeof(T) == 2 ? kWidestColumns : kCentres ? kPacketColumns : kWideFloatColumns;
+}
+
+// May gains be in shared memory as they are in memory?
+template <typename T>
+static bool has_short_weight(const struct norm_gradient_args &args)
+{
+    return sizeof(T) == 2 && args.weight && args.weight_dtype == kDtypeOf<T>;
+}
+
+// What a row takes of it, at least: of 16-bit rows that are widest sums are there if there are two
+// for each column.
+template <typename T, bool kCentres>
+static int64_t bytes_of_row(const struct norm_gradient_args &args)
+{
+    const bool is_widest = sizeof(T) == 2 && args.sum_pitch >= kPacketColumns;
+    const int64_t gain = is_widest && has_short_weight<T>(args) ? 2 : 4;
+    return (args.sum_pitch + kVecOf<T>)*(2 * (int64_t)sizeof(T) + gain +
+                                         (is_widest && kCentres ? 4 : 0));
 }
 
 // The blocks of rows that are so many, and such that packets pay. They follow from the shape alone,
@@ -315,21 +338,31 @@ static int64_t blocks_of_packets(const struct norm_gradient_args &args)
     const int64_t vectors = args.sum_pitch / kVec;
     const int64_t at_once = blocks_at_once(threads_of_packets(vectors));
     const bool is_whole = args.hidden == args.sum_pitch;
-    if (kCentres && is_whole && args.sum_pitch <= kPairColumns &&
-        args.n_rows <= 2 * kMultiprocessors)
+    if (kCentres && args.n_rows <= 2 * kMultiprocessors &&
+        (is_whole ? args.sum_pitch <= kPairColumns : args.sum_pitch >= kPacketColumns))
         return 0;
     if (!args.n_sums || args.hidden < kVec || (is_whole && vectors <= 2048) ||
         args.sum_pitch >= columns_of_packets<T, kCentres, kRounds>(is_whole) ||
-        args.n_rows <= kMultiprocessors * at_once)
+        bytes_of_row<T, kCentres>(args) > kPacketRoom || args.n_rows <= kMultiprocessors * at_once)
         return 0;
     return gradient_blocks(&args, args.n_rows, at_once, kVec);
 }
 
-// Of so many packets of rows, and of the gains of one.
-template <typename T>
+// Of so many packets of rows, with the gains of one, and sums that no registers have.
+template <typename C>
 static int64_t packet_bytes(int64_t n_packets, int64_t n_stages)
 {
-    return n_packets * (2 * n_stages * 16 + kVecOf<T> * (int64_t)sizeof(float));
+    const int64_t gain = C::kHasShortGains ? sizeof(typename C::T) : sizeof(float);
+    return n_packets *
+           (2 * n_stages * 16 + C::kVec * (gain + (C::kSumsApart ? (int64_t)sizeof(float) : 0)));
+}
+
+// Rows on their way that a block of several at once has room for.
+template <typename C>
+static int64_t packet_stages(int64_t n_packets, int64_t at_once, const struct roped_queue *queue)
+{
+    const int64_t room = room_of_block<C>(at_once, queue) - packet_bytes<C>(n_packets, 0);
+    return room / (2 * 16 * n_packets);
 }
 
 // Do they begin equally far behind a packet in all tensors, and does shared memory hold one?
@@ -344,7 +377,7 @@ static bool has_packets(const struct norm_gradient_args &args, const struct rope
     return blocks_of_packets<T, kCentres, kRounds>(args) &&
            is_like_x(args.grad_y, args.grad_y_pitch) && is_like_x(args.grad_x, args.grad_x_pitch) &&
            is_like_x(args.grad_residual, args.grad_residual_pitch) &&
-           packet_bytes<T>(args.sum_pitch / kVec + 1, 1) + 8192 <= queue->shared_bytes;
+           bytes_of_row<T, kCentres>(args) + 8192 <= queue->shared_bytes;
 }
 
 // Starts a kernel with so many rows of such packets on their way as there is room for.
@@ -361,10 +394,9 @@ start_packets(kernel_fn<struct norm_gradient_args> *kernel, struct norm_gradient
     args.first_column = (int32_t)((uintptr_t)args.x % 16 / sizeof(T));
     args.column_step = (int32_t)(args.x_pitch % kVec);
     args.column_mask = kVec - 1;
-    const int64_t room =
-        room_of_block<C>(blocks_at_once((int64_t)threads), queue) - packet_bytes<T>(n_packets, 0);
-    args.n_stages = (int32_t)clamp(room / (2 * 16 * n_packets), 1, kMostStages);
-    return start_blocks(kernel, args, threads, n_blocks, packet_bytes<T>(n_packets, args.n_stages),
+    args.n_stages = (int32_t)clamp(
+        packet_stages<C>(n_packets, blocks_at_once((int64_t)threads), queue), 1, kMostStages);
+    return start_blocks(kernel, args, threads, n_blocks, packet_bytes<C>(n_packets, args.n_stages),
                         queue, err);
 }
 

@@ -5,7 +5,9 @@
 // shared memory, one after another, and several vectors for a share of the row's sum, which it
 // shifts where it uses them. With two sums for each column 512 threads have them, and two shares
 // each: the more there are, the longer they wait for each other, three times in each row. So they
-// have those of rows of up to 24,576 columns of 16 bits, whose sums leave no room for more threads.
+// have those of rows of up to 24,576 columns of 16 bits, whose sums leave no room for more threads:
+// of two for each column one is in shared memory. Gains are there as well, as wide as weights where
+// floats leave no room for a row more.
 #pragma once
 
 #include "cuda/norm_gradient_packets.cuh"
@@ -48,6 +50,20 @@ struct wide_ring : packet_ring<C> {
         }
         end_stage();
     }
+    // A packet of another tensor's row where a thread has no registers for more of them.
+    __device__ __forceinline__ uint4 load_late(const T *from, int64_t row, int at) const
+    {
+        from -= first;
+        return is_whole(row, at) ? load_16(from + at * C::kVec) : this->end_of(from, at);
+    }
+    __device__ __forceinline__ void prefetch(const T *from, int64_t row) const
+    {
+        from -= first;
+#pragma unroll
+        for (int v = 0; v < C::kVectors; v++)
+            if (is_whole(row, packet(v)))
+                prefetch_to_l2(from + packet(v) * C::kVec);
+    }
     __device__ __forceinline__ void load(const T *from, int64_t row,
                                          uint4 (&raw)[C::kVectors]) const
     {
@@ -69,14 +85,17 @@ struct wide_ring : packet_ring<C> {
     }
 };
 
-// The gains of all columns in shared memory, as floats: element i of every packet in plane i, so
-// that lanes find their packets' or their vectors' without a conflict of banks.
+// The gains of all columns in shared memory, as floats, or short ones as weights of the rows' type:
+// element i of every packet in plane i, so that lanes find their packets' or their vectors' without
+// a conflict of banks.
 template <typename C>
 struct packet_gains {
+    using T = typename C::T;
+    using gain = std::conditional_t<C::kHasShortGains, T, float>;
     const wide_ring<C> &ring;
-    float *planes;
+    gain *planes;
 
-    __device__ __forceinline__ void stage() const
+    __device__ __forceinline__ void stage_floats() const
     {
         const norm_gradient_args &args = ring.args;
         with_weight(args, args.weight, [&](auto *weight) {
@@ -97,15 +116,45 @@ struct packet_gains {
                     planes[i * args.n_packets + at] = w[i];
             }
         });
+    }
+    __device__ __forceinline__ void stage_short() const
+    {
+        const norm_gradient_args &args = ring.args;
+        const T *weight = static_cast<const T *>(args.weight);
+#pragma unroll 1
+        for (int at = threadIdx.x; at < args.n_packets; at += blockDim.x) {
+            T w[C::kVec];
+#pragma unroll
+            for (int i = 0; i < C::kVec; i++) {
+                const int column = at * C::kVec + i - ring.first;
+                const bool is_there = column >= 0 && column < (int)args.hidden;
+                w[i] = is_there ? weight[column] : element<T>::from_float(0.0f);
+            }
+#pragma unroll
+            for (int i = 0; i < C::kVec; i++)
+                planes[i * args.n_packets + at] = w[i];
+        }
+    }
+    __device__ __forceinline__ void stage() const
+    {
+        if constexpr (C::kHasShortGains)
+            stage_short();
+        else
+            stage_floats();
         __syncthreads();
     }
     // Of what begins with element first of a packet.
     __device__ __forceinline__ void get(int packet, int first, float (&w)[C::kVec]) const
     {
 #pragma unroll
-        for (int i = 0; i < C::kVec; i++)
-            w[i] = planes[(first + i) % C::kVec * ring.args.n_packets + (first + i) / C::kVec +
-                          packet];
+        for (int i = 0; i < C::kVec; i++) {
+            const gain of = planes[(first + i) % C::kVec * ring.args.n_packets +
+                                   (first + i) / C::kVec + packet];
+            if constexpr (C::kHasShortGains)
+                w[i] = ring.args.weight_bias + element<T>::to_float(of);
+            else
+                w[i] = of;
+        }
     }
 };
 
@@ -142,10 +191,11 @@ struct packet_shares {
 template <typename C>
 __device__ __forceinline__ void
 write_wide_packets(const wide_ring<C> &ring, const packet_gains<C> &gains, int64_t row, int stage,
-                   const row_factors &of, const uint4 (&residual)[C::kVectors],
+                   const row_factors &of, const uint4 (&residual)[C::kIsTight ? 1 : C::kVectors],
                    column_sums<C> &sums)
 {
     using T = typename C::T;
+    const T *before = static_cast<const T *>(ring.args.grad_residual);
     T *to = static_cast<T *>(ring.args.grad_x) + row * ring.args.grad_x_pitch;
     uint4 end = {};
     int cut = -1;
@@ -157,7 +207,12 @@ write_wide_packets(const wide_ring<C> &ring, const packet_gains<C> &gains, int64
             continue;
         unpack<T>(*ring.slot(stage, 0, at), x);
         unpack<T>(*ring.slot(stage, 1, at), g);
-        unpack<T>(residual[v], made);
+        if constexpr (C::kIsTight)
+            unpack<T>(before ? ring.load_late(before + row * ring.args.grad_residual_pitch, row, at)
+                             : make_uint4(0, 0, 0, 0),
+                      made);
+        else
+            unpack<T>(residual[v], made);
         gains.get(at, 0, w);
         descend<C>(of, x, g, w, made);
         if (ring.is_own(at)) {
@@ -179,13 +234,21 @@ static __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
     wide_packets_norm_gradient_kernel(const __grid_constant__ struct norm_gradient_args args)
 {
     using T = typename C::T;
-    extern __shared__ uint4 memory[]; // gains, then the ring
+    extern __shared__ uint4 memory[]; // gains, sums that no registers have, then the ring
     __shared__ gradient_exchange<C> exchange;
     let_next_start();
     const gradient_place<C> place;
-    const wide_ring<C> ring(args, memory + args.n_packets * C::kVec / 4);
-    const packet_gains<C> gains{ring, reinterpret_cast<float *>(memory)};
+    using gain = typename packet_gains<C>::gain;
+    uint4 *behind = memory + args.n_packets * C::kVec / (16 / (int)sizeof(gain));
+    const wide_ring<C> ring(args, behind + (C::kSumsApart ? args.n_packets * C::kVec / 4 : 0));
+    const packet_gains<C> gains{ring, reinterpret_cast<gain *>(memory)};
     column_sums<C> sums{args, place, nullptr};
+    if constexpr (C::kSumsApart) {
+        sums.apart = reinterpret_cast<float4 *>(behind);
+#pragma unroll 1
+        for (int i = threadIdx.x; i < args.n_packets * C::kVec / 4; i += blockDim.x)
+            behind[i] = make_uint4(0, 0, 0, 0);
+    }
     packet_shares<C> shares{args, ring, gains, 0, (int)threadIdx.x};
     wait_for_previous();
     for (int i = 0; i < args.n_stages; i++)
@@ -194,12 +257,16 @@ static __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
     const T *from = static_cast<const T *>(args.grad_residual);
     for (int64_t turn = 0; place.row(turn) < args.n_rows; turn++) {
         const int64_t row = place.row(turn);
-        uint4 residual[C::kVectors] = {};
+        uint4 residual[C::kIsTight ? 1 : C::kVectors] = {};
+        if constexpr (C::kIsTight)
+            if (from)
+                ring.prefetch(from + row * args.grad_residual_pitch, row);
         wait_for_stage(args.n_stages);
         __syncthreads(); // vectors have what neighbours have copied
         const row_factors of = find_factors<C>(shares, shares, exchange, (int)(turn % 2));
-        if (from)
-            ring.load(from + row * args.grad_residual_pitch, row, residual);
+        if constexpr (!C::kIsTight)
+            if (from)
+                ring.load(from + row * args.grad_residual_pitch, row, residual);
         write_wide_packets(ring, gains, row, shares.stage, of, residual, sums);
         ring.fetch(place.row(turn + args.n_stages), shares.stage);
         if (++shares.stage == args.n_stages)
@@ -210,30 +277,49 @@ static __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
 
 // ------------------------------------------------------------------------------------ launch
 
+// The same with gains in shared memory as they are in memory.
+template <typename C>
+struct short_gains : C {
+    static constexpr bool kHasShortGains = true;
+};
+
 // The sum of a row has so many shares, as of other rows that do not end with a whole vector. Of
 // fewer columns than that: threads have registers for the sums of as many.
-template <typename T, bool kCentres, int kThreads, int64_t kColumns>
+template <typename T, bool kCentres, bool kRounds, int kThreads, int64_t kColumns>
 static enum roped_status start_wide_packets(struct norm_gradient_args args, int64_t shares,
                                             struct roped_queue *queue, struct roped_error *err)
 {
-    using C = gradient_config<T, kCentres, false, false, kThreads,
+    using C = gradient_config<T, kCentres, kRounds, false, kThreads,
                               (int)(kColumns / kThreads / kVecOf<T>)>;
     const int64_t packets = args.sum_pitch / C::kVec + 1;
     const int64_t of_packets = 32 * blocks_of(packets, 32 * C::kVectors);
     const int64_t of_shares = kThreads == 512 ? 32 * blocks_of(shares, 64) : shares;
+    const int threads = (int)(of_packets > of_shares ? of_packets : of_shares);
     args.n_shares = (int32_t)shares;
-    return start_packets<C>(wide_packets_norm_gradient_kernel<C>, args,
-                            (int)(of_packets > of_shares ? of_packets : of_shares), packets, queue,
+    if constexpr (sizeof(T) == 2 && kColumns == kWidestColumns) {
+        using S = short_gains<C>;
+        if (has_short_weight<T>(args) &&
+            packet_stages<S>(packets, 1, queue) > packet_stages<C>(packets, 1, queue))
+            return start_packets<S>(wide_packets_norm_gradient_kernel<S>, args, threads, packets,
+                                    queue, err);
+    }
+    return start_packets<C>(wide_packets_norm_gradient_kernel<C>, args, threads, packets, queue,
                             err);
 }
 
-template <typename T, bool kCentres>
+template <typename T, bool kCentres, bool kRounds>
 static enum roped_status launch_wide_packets(const struct norm_gradient_args &args, int64_t shares,
                                              struct roped_queue *queue, struct roped_error *err)
 {
-    if constexpr (!kCentres && sizeof(T) == 2)
+    if constexpr (sizeof(T) == 2)
         if (args.sum_pitch >= kPacketColumns)
-            return start_wide_packets<T, false, 512, kWidestColumns>(args, shares, queue, err);
+            return start_wide_packets<T, kCentres, kRounds, 512, kWidestColumns>(args, shares,
+                                                                                 queue, err);
+    if constexpr (!kCentres && sizeof(T) == 4)
+        if (args.sum_pitch >= kPacketColumns)
+            return start_wide_packets<T, kCentres, kRounds, 1024, kWideFloatColumns>(args, shares,
+                                                                                     queue, err);
     constexpr int kThreads = kCentres ? 512 : 1024;
-    return start_wide_packets<T, kCentres, kThreads, kPacketColumns>(args, shares, queue, err);
+    return start_wide_packets<T, kCentres, kRounds, kThreads, kPacketColumns>(args, shares, queue,
+                                                                              err);
 }

@@ -41,21 +41,28 @@ void many_rows_shapes(struct random_call *made, struct random_source *source)
     const int64_t more = is_wide && dtype != ROPED_F32 ? 2 : 1;
     const int64_t wider = random_once_in(source, 2) ? more : 1;
     const int64_t times = more / wider;
-    const int64_t any = is_wide ? wider * random_int(source, 4000, 13000)
+    const int64_t any = is_wide ? wider * random_int(source, 2000, 13000)
                                 : 8 + random_magnitude(source, 11);
     int64_t width = is_whole ? any / 8 * 8 : any;
     int64_t rows = times * (140 + random_int(source, 0, 2 * ELEMENTS / width));
-    const bool is_widest =
-        is_wide && dtype == ROPED_F32 && random_once_in(source, 6);
-    if (is_widest) { /* there is no room for one beside two sums */
+    /* there is no room for one beside two sums, nor often for two */
+    const bool is_widest = is_wide && random_once_in(source, 4);
+    const bool is_largest = is_widest && dtype == ROPED_F32 && is_whole;
+    if (is_largest) {
         rows = random_int(source, 265, 285);
         width = 4 * random_int(source, 4096, 4400);
+    } else if (is_widest && dtype == ROPED_F32) {
+        rows = random_int(source, 50, 200);
+        width = random_int(source, 16384, 18800);
+    } else if (is_widest) {
+        rows = random_int(source, 265, 285);
+        width = random_int(source, 16384, 24600);
     } else if (is_wide && random_once_in(source, 3)) {
         rows = random_int(source, 33, 132); /* multiprocessors have one */
     }
     for (int i = 0; i < roped_op_inputs(made->op); i++) {
         if (made->op->in[i].flags & ROPED_OPTIONAL &&
-            ((is_widest && !is_of_columns(made->op, i)) ||
+            ((is_largest && !is_of_columns(made->op, i)) ||
              random_once_in(source, 3)))
             continue;
         give(made, i, dtype, rows, width);

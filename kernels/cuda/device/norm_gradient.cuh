@@ -73,6 +73,10 @@ struct gradient_config {
     static constexpr int kMinBlocks = kThreads == 128 ? 5 : kGroups == 1 ? 1 : kCentres ? 2 : 3;
     static constexpr bool kIsPackets = !kAligned && !kIsAlone;
     static constexpr bool kIsWide = kIsPackets && kThreads * kVectors > 1024;
+    // the second sum of a column has no registers, or what is added to grad_x later
+    static constexpr bool kSumsApart = kIsWide && kCentres && kVectors == 6;
+    static constexpr bool kIsTight = kSumsApart || (kIsWide && kVectors == 5);
+    static constexpr bool kHasShortGains = false; // short_gains (norm_gradient_wide.cuh)
     static constexpr bool kHolds = kVectors <= 2 && !kIsWide; // rows and gains, in registers
     // a thread has two shares of a row, and no registers for what is added to grad_x later
     static constexpr bool kHasHalves = kAligned && kVectors == 6;
