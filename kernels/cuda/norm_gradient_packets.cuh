@@ -327,6 +327,27 @@ static int64_t bytes_of_row(const struct norm_gradient_args &args)
                                          (is_widest && kCentres ? 4 : 0));
 }
 
+// Blocks of so few rows that each might have one, of so many at once; or 0, where others are
+// faster. Two sums for each column and block are as much as a row, so that blocks have two rows.
+template <typename T, bool kCentres>
+static int64_t blocks_of_few(const struct norm_gradient_args &args, int64_t vectors,
+                             int64_t at_once)
+{
+    constexpr int64_t kVec = kVecOf<T>;
+    if (sizeof(T) == 4 && !kCentres && args.sum_pitch >= kPacketColumns)
+        return 2 * args.n_rows > kMultiprocessors * 7 / 8 // others are the work of clusters
+                   ? gradient_blocks(&args, args.n_rows, at_once, kVec)
+                   : 0;
+    if (args.n_rows <= kMultiprocessors || vectors > 512)
+        return 0;
+    if (kCentres && args.n_rows > 2 * kMultiprocessors) {
+        const int64_t pairs = blocks_of(blocks_of(args.n_rows, 2), kVec) * kVec;
+        const int64_t most = most_blocks(&args, at_once) / kVec * kVec;
+        return pairs < most ? pairs : most;
+    }
+    return sizeof(T) == 2 && vectors > 256 ? gradient_blocks(&args, args.n_rows, at_once, kVec) : 0;
+}
+
 // The blocks of rows that are so many, and such that packets pay. They follow from the shape alone,
 // and so do the columns' sums, which each block adds one row after another:
 // any_norm_gradient_kernel has as many blocks for such rows that begin elsewhere. 0: for other
@@ -343,9 +364,11 @@ static int64_t blocks_of_packets(const struct norm_gradient_args &args)
         return 0;
     if (!args.n_sums || args.hidden < kVec || (is_whole && vectors <= 2048) ||
         args.sum_pitch >= columns_of_packets<T, kCentres, kRounds>(is_whole) ||
-        bytes_of_row<T, kCentres>(args) > kPacketRoom || args.n_rows <= kMultiprocessors * at_once)
+        bytes_of_row<T, kCentres>(args) > kPacketRoom)
         return 0;
-    return gradient_blocks(&args, args.n_rows, at_once, kVec);
+    return args.n_rows <= kMultiprocessors * at_once
+               ? blocks_of_few<T, kCentres>(args, vectors, at_once)
+               : gradient_blocks(&args, args.n_rows, at_once, kVec);
 }
 
 // Of so many packets of rows, with the gains of one, and sums that no registers have.
