@@ -84,6 +84,9 @@ static enum roped_status launch_pair_staged(struct pair_args *args, int n_shares
     if constexpr (!kIsAligned && kHasWords<K>)
         if (const int unit = word_unit<K, pair_args>(norm, n_shares, queue))
             return launch_words<K>(*args, norm, n_shares, unit, queue, err);
+    // to shift vectors of rows of a warp, or of half of one, takes longer than all else
+    if (!kIsAligned && K::kAdds && n_shares >= 16 && n_shares <= 32)
+        return launch_norm_quarters<K>(*args, norm, n_shares, 1, queue, err);
     if (!kIsAligned)
         if (const int64_t bytes = bytes_of_packets<K>(norm, n_shares, queue))
             return launch_packets<K>(norm_packets_kernel<K, pair_args>, *args, norm, n_shares,

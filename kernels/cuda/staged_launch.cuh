@@ -280,12 +280,14 @@ static inline bool has_turns(const struct norm_args *args, int64_t vectors, doub
 }
 
 // Elements of a word that begins every row and its weights, which are the same for all: two of 16
-// bits, or one. 0: rows are of a warp, or too few to fill multiprocessors with a block each.
+// bits, or one. 0: rows have fewer shares, or are too few to fill multiprocessors with a block
+// each.
 template <typename K>
-static int word_of_rows(const struct norm_args *args, int n_shares, const struct roped_queue *queue)
+static int word_of_rows(const struct norm_args *args, int n_shares, const struct roped_queue *queue,
+                        int least_shares = 64)
 {
-    if (n_shares <= 32 || n_shares > 512 || args->addend || args->weight_kind > kWeightSame ||
-        args->n_rows < 2 * (int64_t)queue->n_multiprocessors)
+    if (n_shares < least_shares || n_shares > 512 || args->addend ||
+        args->weight_kind > kWeightSame || args->n_rows < 2 * (int64_t)queue->n_multiprocessors)
         return 0;
     const uintptr_t all = (uintptr_t)args->x | (uintptr_t)args->y | (uintptr_t)args->weight |
                           (uintptr_t)args->residual | (uintptr_t)args->residual_out |
@@ -303,14 +305,19 @@ template <typename K>
 constexpr bool kHasWords = K::kAdds || sizeof(typename K::T) == 2;
 
 // Words of a norm without a mean, or 0 where packets that wait in shared memory are faster: wide
-// rows, but where they are few, and sums, which go to memory as well, from half that width on.
+// rows, but where they are few, and sums, which go to memory as well, from half that width on. Rows
+// of one warp of two tensors of 16 bits have words of two elements, and of one where both tensors
+// are needed for the sum and rows are many; else quarters of vectors are faster.
 template <typename K, typename Args>
 static int word_unit(const struct norm_args *args, int n_shares, const struct roped_queue *queue)
 {
     constexpr bool kIsHalf = sizeof(typename K::T) == 2;
     constexpr bool kStoresSum = K::kAdds && std::is_same_v<Args, norm_args>;
     const int64_t vectors = vectors_of<K>(args);
-    const int unit = kHasWords<K> ? word_of_rows<K>(args, n_shares, queue) : 0;
+    const int least = kIsHalf && K::kAdds ? 32 : 64;
+    const int unit = kHasWords<K> ? word_of_rows<K>(args, n_shares, queue, least) : 0;
+    if (n_shares == 32)
+        return unit == 2 || (is_sum_of_both<K, Args> && has_many_rows(args, queue, 16)) ? unit : 0;
     if (!unit || vectors > 2 * n_shares)
         return 0;
     if (unit == 2 && !has_turns(args, vectors, 2, queue))
@@ -327,9 +334,18 @@ static enum roped_status launch_words(const Args &args, struct norm_args *norm, 
     if constexpr (sizeof(typename K::T) == 2)
         if (unit == 2)
             kernel = norm_words_kernel<K, Args, 2>;
+    int shares = 2; // of a thread
+    if constexpr (sizeof(typename K::T) == 2 && K::kAdds)
+        if (vectors_of<K>(norm) > 2 * n_shares) { // those of a warp
+            shares = 1;
+            kernel = norm_words_kernel<K, Args, 2, 1>;
+            if constexpr (is_sum_of_both<K, Args>)
+                if (unit == 1)
+                    kernel = norm_words_kernel<K, Args, 1, 1>;
+        }
     norm->n_shares = n_shares;
-    return start(queue, kernel, dim3((unsigned)(n_shares * 2 / unit)), norm->n_rows, dim3(), args,
-                 err);
+    return start(queue, kernel, dim3((unsigned)(n_shares * 4 / unit / shares)), norm->n_rows,
+                 dim3(), args, err);
 }
 
 template <typename K>
@@ -349,6 +365,8 @@ static enum roped_status launch_staged(struct norm_args *args, bool is_aligned, 
         if constexpr (kHasWords<K>)
             if (const int unit = is_aligned ? 0 : word_unit<K, norm_args>(args, threads, queue))
                 return launch_words<K>(*args, args, threads, unit, queue, err);
+        if (K::kAdds && !is_aligned && threads == 32)
+            return launch_norm_quarters<K>(*args, args, threads, 1, queue, err);
         if (const int64_t bytes = is_aligned ? 0 : bytes_of_packets<K>(args, threads, queue))
             return launch_packets<K>(norm_packets_kernel<K, norm_args>, *args, args, threads, bytes,
                                      queue, err, kMostPacketThreads<K::kAdds>);

@@ -95,12 +95,12 @@ constexpr int kWordRegisters = !K::kAdds    ? 48
                                : kUnit == 2 ? 64
                                             : 56;
 
-template <typename K, typename Args, int kUnit>
+template <typename K, typename Args, int kUnit, int kShares = 2>
 __global__ void __maxnreg__((kWordRegisters<K, kUnit>))
     norm_words_kernel(const __grid_constant__ Args args)
 {
     using T = typename K::T;
-    constexpr int kShares = 2, kSlots = 4;
+    constexpr int kSlots = 4;
     using words = row_words<K, kUnit, kShares, kSlots>;
     constexpr int n = words::n, kEach = words::kEach;
     constexpr bool kSumsBoth = is_sum_of_both<K, Args>, kIsPair = K::kAdds && !kSumsBoth;
