@@ -215,7 +215,7 @@ static enum roped_status launch_centred_words(const norm_args &args, struct norm
     } else {
         kernel = unit == 1 ? centred_words_kernel<K, 1, 2, 4> : centred_words_kernel<K, 2, 2, 4>;
         if constexpr (!K::kAdds)
-            if (is_wide)
+            if (is_wide && unit == 2)
                 kernel = centred_words_kernel<K, 2, 2, 8>;
     }
     norm->n_shares = n_shares;
@@ -255,7 +255,7 @@ static enum roped_status launch_kind(const struct norm_args &args, struct roped_
             if (const int unit = is_aligned ? 0 : centred_unit<K>(&args, n_shares, queue))
                 return launch_centred_words<K>(few, &few, n_shares, unit, queue, err);
         if (!is_aligned && has_rows_of_blocks<K>(&args) && has_turns(&args, vectors, 2, queue))
-            return launch_lanes_of_blocks<K>(args, queue, err);
+            return launch_lanes_of_blocks<K, true>(args, 32 * blocks_of(vectors, 64), queue, err);
         // a narrower row's sums wait for each other longer than for memory
         const bool may_wait = !is_aligned && vectors > 256 && vectors <= kMostHeldVectors<T> &&
                               (K::kAdds || vectors > 1024 || has_turns(&args, vectors, 4, queue));

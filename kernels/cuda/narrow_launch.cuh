@@ -103,15 +103,14 @@ static enum roped_status launch_lanes(const struct norm_args &args, int64_t vect
     return launch_narrow_rows<K, C>(norm_lanes_kernel<K, C>, args, 32, queue, err);
 }
 
-// A block for each of so many centred rows as have two vectors for each share (norm_centred.cuh),
-// and whole warps of those.
-template <typename K>
-static enum roped_status launch_lanes_of_blocks(const struct norm_args &args,
+// A block for each of so many rows, of threads with a share of the sum each, which are whole warps,
+// and two vectors for each share.
+template <typename K, bool kCentre>
+static enum roped_status launch_lanes_of_blocks(const struct norm_args &args, int64_t threads,
                                                 struct roped_queue *queue, struct roped_error *err)
 {
     using L = of_rows<K>;
-    using C = lanes_config<L, 8, true, true>;
-    const int64_t threads = 32 * blocks_of(args.hidden, 64 * K::kVec);
+    using C = lanes_config<L, 8, kCentre, true>;
     const int64_t bytes =
         16 * C::kSpans * packets_of_span(args.hidden * (int64_t)sizeof(typename K::T));
     const int64_t of_registers = 256 * C::kMinBlocks / threads;

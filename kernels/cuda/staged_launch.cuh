@@ -348,6 +348,17 @@ static enum roped_status launch_words(const Args &args, struct norm_args *norm, 
                  dim3(), args, err);
 }
 
+// Does a block take each of many rows of one input by elements (device/norm_narrow_lanes.cuh)? They
+// are wider than those that a warp takes, and where words of two elements move them, those are
+// faster.
+template <typename K>
+static bool has_lanes_of_blocks(const struct norm_args *args, int n_shares,
+                                const struct roped_queue *queue)
+{
+    return !K::kAdds && n_shares <= 256 && has_rows_beside<K>(args, 2 * n_shares) &&
+           word_of_rows<K>(args, n_shares, queue) == 1;
+}
+
 template <typename K>
 static enum roped_status launch_staged(struct norm_args *args, bool is_aligned, int threads,
                                        struct roped_queue *queue, struct roped_error *err)
@@ -362,6 +373,9 @@ static enum roped_status launch_staged(struct norm_args *args, bool is_aligned, 
             return launch_norm_quarters<K>(*args, args, threads, parts, queue, err);
         if (is_narrow)
             return launch_narrow<K, false>(*args, queue, err);
+        if constexpr (!K::kAdds)
+            if (!is_aligned && has_lanes_of_blocks<K>(args, threads, queue))
+                return launch_lanes_of_blocks<K, false>(*args, threads, queue, err);
         if constexpr (kHasWords<K>)
             if (const int unit = is_aligned ? 0 : word_unit<K, norm_args>(args, threads, queue))
                 return launch_words<K>(*args, args, threads, unit, queue, err);

@@ -235,8 +235,17 @@ __device__ __forceinline__ row_scale centre_elements(const norm_args &args,
 template <typename Acc, typename K, typename C, typename F>
 __device__ __forceinline__ Acc squares_of(const lane_elements<K, C> &mine, const F &value)
 {
-    return sum_elements<Acc>(
+    const Acc sum = sum_elements<Acc>(
         mine, [&](Acc &share, int i) { share = fma((Acc)value(i), (Acc)value(i), share); });
+    if constexpr (C::kIsBlock) {
+        __shared__ Acc of_warp[8];
+        if (threadIdx.x % 32 == 0)
+            of_warp[threadIdx.x / 32] = sum;
+        __syncthreads();
+        return sum_leaves(of_warp, (int)blockDim.x / 32);
+    } else {
+        return sum;
+    }
 }
 
 // What there is to divide by. In double where float32 has lost too much: of the same elements in
