@@ -196,6 +196,15 @@ static enum roped_status launch_pair_rows(struct pair_args *args, struct roped_q
     const int64_t bytes =
         (K::kAdds ? 3 : 2) * norm->n_rows * norm->hidden * (int64_t)sizeof(typename K::T);
     norm->n_vectors = (int32_t)(norm->hidden / K::kVec);
+    // three rows of 288 threads with eight vectors each find room; so many pass L2, and lines are
+    // kept
+    if constexpr (kThreads * kVectors == 4096 && K::kAdds && K::kPair != GATE_THEN_NORM &&
+                  sizeof(typename K::T) == 2) {
+        using eights = pair_config<K, 512, 8, true, 2>;
+        if (norm->n_rows >= 8 * (int64_t)queue->n_multiprocessors && norm->n_vectors <= 4 * 576)
+            return launch_pair_config<K, beside_others<eights, K::kPair, 288, 3>>(args, 1, queue,
+                                                                                  err);
+    }
     if constexpr (kThreads * kVectors == 4096)
         if (has_many_rows(norm, queue, kRoomOfFew) && norm->n_vectors <= 4 * 576)
             return passes_l2(bytes, queue)
