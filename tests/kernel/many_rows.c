@@ -103,15 +103,13 @@ static bool choose_scale(struct random_call *made, struct random_source *source)
     return kind >= 2;
 }
 
-void any_width_shapes(struct random_call *made, struct random_source *source)
+/* Of so many rows of 17 packets or more. */
+static void norm_shapes(struct random_call *made, enum roped_dtype dtype,
+                        int64_t rows, int64_t most_packets,
+                        struct random_source *source)
 {
-    const enum roped_dtype dtype = random_type(source);
     const int64_t packet = 16 / (int64_t)roped_dtype_bytes(dtype);
-    const int64_t rows = random_int(source, 2, 6);
-    /* a few rows of float32 have kernels of their own beyond 4,096 packets */
-    const int64_t wide = dtype == ROPED_F32 ? 7168 : 4224;
-    const int64_t most = random_once_in(source, 2) ? wide : 400;
-    int64_t width = packet * random_int(source, 17, most);
+    int64_t width = packet * random_int(source, 17, most_packets);
     if (random_once_in(source, 2))
         width -= random_int(source, 0, packet - 1);
     may_choose(made, "rounding", 4, source);
@@ -124,6 +122,23 @@ void any_width_shapes(struct random_call *made, struct random_source *source)
             continue;
         give(made, i, dtype, rows, width);
     }
+}
+
+void any_width_shapes(struct random_call *made, struct random_source *source)
+{
+    const enum roped_dtype dtype = random_type(source);
+    const int64_t rows = random_int(source, 2, 6);
+    /* a few rows of float32 have kernels of their own beyond 4,096 packets */
+    const int64_t wide = dtype == ROPED_F32 ? 7168 : 4224;
+    const int64_t most = random_once_in(source, 2) ? wide : 400;
+    norm_shapes(made, dtype, rows, most, source);
+}
+
+void rows_of_warps_shapes(struct random_call *made,
+                          struct random_source *source)
+{
+    const enum roped_dtype dtype = random_type(source);
+    norm_shapes(made, dtype, random_int(source, 264, 2400), 128, source);
 }
 
 void many_terms_shapes(struct random_call *made, struct random_source *source)

@@ -21,4 +21,9 @@ void any_width_shapes(struct random_call *made, struct random_source *source);
  * into codes. */
 void many_terms_shapes(struct random_call *made, struct random_source *source);
 
+/* Norms of 264 to 2,400 rows of 17 to 128 packets, which a warp of a GPU
+ * takes, or a part of one. */
+void rows_of_warps_shapes(struct random_call *made,
+                          struct random_source *source);
+
 #endif

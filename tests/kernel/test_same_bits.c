@@ -231,6 +231,25 @@ TEST(strides_change_no_sums_of_many_rows)
     }
 }
 
+/* Of rows that are many, and begin at any address, a GPU moves words. */
+TEST(strides_change_no_bits_of_norms_of_many_rows)
+{
+    static const char *const norms[] = {"rmsnorm",     "add_rmsnorm",
+                                        "rmsnorm_add", "gated_rmsnorm",
+                                        "layer_norm",  "add_layer_norm"};
+    for (size_t o = 0; o < sizeof norms / sizeof *norms; o++) {
+        for (int i = 0; i < check_calls(12); i++) {
+            struct random_call made;
+            if (only && strcmp(only, norms[o]) != 0)
+                continue;
+            random_call_make_shaped(&made, roped_op_find(norms[o]),
+                                    rows_of_warps_shapes, &source);
+            expect_same_with_strides(&made);
+            random_call_free(&made);
+        }
+    }
+}
+
 /* Of gradients that blocks add for each other, whichever comes last. */
 TEST(sums_of_broadcast_operands_have_the_same_bits)
 {
