@@ -526,7 +526,8 @@ __device__ __forceinline__ void store_column(const sweep_args &args, int64_t gro
     static_cast<T *>(args.sum.grad_y)[at] = element<T>::from_float((float)sum);
 }
 
-// The sums of a thread that has all terms of its columns.
+// The sums of a thread that has all terms of its columns, as far as they are of its row: all rows
+// begin at the same place of a packet.
 template <typename T>
 __device__ __forceinline__ void store_own(const sweep_args &args, const column_place &place,
                                           const double (&sum)[kVecOf<T>])
@@ -543,7 +544,8 @@ __device__ __forceinline__ void store_own(const sweep_args &args, const column_p
     }
 #pragma unroll
     for (int j = 0; j < kVec; j++)
-        to[j] = element<T>::from_float(value[j]);
+        if (place.low <= j && j < place.high)
+            to[j] = element<T>::from_float(value[j]);
 }
 
 // One for each group of panels, and one for all groups.
@@ -616,7 +618,7 @@ __device__ __forceinline__ void finish_columns(const sweep_args &args, const col
     const sum_block &block = place.block;
     float *partial = args.sum.partial + block.group * n_segments * n_columns;
     if (args.step_lanes == 1 && n_segments == 1) {
-        if (place.is_inside)
+        if (place.is_inside && place.stores)
             store_own<T>(args, place, sum);
         return;
     }
