@@ -120,7 +120,7 @@ static int lay_out_both(struct both_args *args, int n_sides, int registers)
     int64_t fewest = INT64_MAX, unit = kSweepUnroll;
     for (int i = 0; i < n_sides; i++) {
         const struct both_side *side = &args->side[i];
-        fewest = std::min(fewest, fewest_steps(&side->sweep, side->is_columns));
+        fewest = std::min(fewest, fewest_steps<kVec>(&side->sweep, side->is_columns));
         unit = side->is_columns ? unit : 1;
     }
     lay_out_in_a_wave(fewest, unit, [&](int64_t steps) {
@@ -128,7 +128,7 @@ static int lay_out_both(struct both_args *args, int n_sides, int registers)
         int wanted = 0, step = 32; // a power of two, as those of rows are
         for (int i = 0; i < n_sides; i++) {
             struct both_side *side = &args->side[i];
-            const int64_t least = fewest_steps(&side->sweep, side->is_columns);
+            const int64_t least = fewest_steps<kVec>(&side->sweep, side->is_columns);
             wanted = std::max(wanted, lay_out_sweep<kVec>(&side->sweep, side->is_columns,
                                                           std::max(steps, least)));
             if (!side->is_columns)
@@ -158,7 +158,7 @@ static enum roped_status start_both(struct both_args *args, int n_sides, struct 
     int64_t n_first = 0;
     if (n_sides == 2 && is_mul && !is_shifted && first->is_columns && second->is_columns) {
         const int n_threads =
-            lay_out_sweep<kVec>(&first->sweep, true, fewest_steps(&first->sweep, true));
+            lay_out_sweep<kVec>(&first->sweep, true, fewest_steps<kVec>(&first->sweep, true));
         n_first = groups_of<kVec>(&first->sweep, true, n_threads).n * first->sweep.sum.n_segments;
     }
     if (n_first <= kBothAtOnce)

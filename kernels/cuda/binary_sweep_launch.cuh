@@ -111,18 +111,22 @@ static inline bool is_of_few_quotients(const struct sweep_args *args)
            args->sum.n_kept * args->sum.n_steps <= kFillingThreads / 2;
 }
 
-// The fewest steps that a thread should take.
-static inline int64_t fewest_steps(const struct sweep_args *args, bool is_columns)
-{
-    if (!is_columns && is_of_few_quotients(args))
-        return 1;
-    return steps_of_thread(args->sum.n_kept * args->sum.n_steps * (is_columns ? args->packets : 1));
-}
-
 // Has a sweep's one gradient the device for itself?
 static inline bool is_alone(const struct sweep_args *args)
 {
     return args->most_threads == kRowSumThreads;
+}
+
+// The fewest steps that a thread should take: one of few quotients of rows, and of float32 columns.
+template <int kVec>
+static int64_t fewest_steps(const struct sweep_args *args, bool is_columns)
+{
+    const int64_t n_packets =
+        args->sum.n_kept * args->sum.n_steps * (is_columns ? args->packets : 1);
+    const bool is_one = is_columns ? kVec == 4 && is_alone(args) && args->sum.kind != kBinaryMul &&
+                                         n_packets <= kFillingThreads / 2
+                                   : is_of_few_quotients(args);
+    return is_one ? 1 : steps_of_thread(n_packets);
 }
 
 // Sums over the columns of rows, by threads of so many steps. Step lanes of a row are 8 or more,
@@ -164,6 +168,9 @@ constexpr int64_t kLanesOfSector = 2;
 // where there are so many lanes for each.
 constexpr int64_t kMostOwnSteps = 12, kLanesOfOwnStep = kFillingThreads / 128;
 
+// Lanes of a row that begins anywhere, of which the last one sums nothing of its own.
+constexpr int64_t kOddLanes = 16;
+
 // The same over rows. Lanes of a row are 8, or 16 where one of them sums nothing of its own, or as
 // many as its packets, if the rows that are summed lie one behind the other; the other threads of a
 // block are step lanes. Where these would leave most multiprocessors without a block, and threads
@@ -171,11 +178,11 @@ constexpr int64_t kMostOwnSteps = 12, kLanesOfOwnStep = kFillingThreads / 128;
 // anywhere, step lanes are a multiple of the rows after which one begins at the same place of a
 // packet.
 template <int kVec>
-static int lay_out_columns(struct sweep_args *args, int64_t steps)
+static int lay_out_columns(struct sweep_args *args, int64_t steps, int64_t odd_lanes = kOddLanes)
 {
     struct sum_args *sum = &args->sum;
     const bool is_dense = args->walk.inner.g == args->width;
-    int64_t least = args->is_shifted ? 16 : is_dense ? power_of_two(args->packets, 8) : 8;
+    int64_t least = args->is_shifted ? odd_lanes : is_dense ? power_of_two(args->packets, 8) : 8;
     int64_t turns = 1, of_sector = 1;
     while (args->is_shifted && turns * args->walk.inner.g % kVec != 0)
         turns *= 2;
@@ -205,9 +212,9 @@ static int lay_out_columns(struct sweep_args *args, int64_t steps)
     // segments of an iteration, as long as their blocks find room at once, or beside others
     const int64_t of_cut = is_alone(args) ? taken * groups / (2 * kMultiprocessors) : 0;
     steps = clamp(blocks_of(taken, most_segments), steps, sum->n_steps);
-    const bool divides_few = kVec == 8 && is_alone(args) && sum->kind != kBinaryMul &&
+    const bool divides_few = is_alone(args) && sum->kind != kBinaryMul &&
                              args->n_lanes * sum->n_steps <= kFillingThreads / 2;
-    const int64_t unit = divides_few ? kSweepUnroll / 2 : kSweepUnroll;
+    const int64_t unit = !divides_few ? kSweepUnroll : kVec == 8 ? kSweepUnroll / 2 : 1;
     cut_steps(sum, step_lanes, steps, clamp(of_cut, unit, kFewSteps),
               kStepsOfCut / kSweepUnroll * unit, unit);
     args->lanes = (uint32_t)lanes;
@@ -263,6 +270,38 @@ static int lay_out_sweep(struct sweep_args *args, bool is_columns, int64_t steps
     return is_columns ? lay_out_columns<kVec>(args, steps) : lay_out_rows<kVec>(args, steps);
 }
 
+template <int kVec>
+static double waves_of(const struct sweep_args *args, bool is_columns, int n_threads, int registers)
+{
+    const int64_t n_groups = groups_of<kVec>(args, is_columns, n_threads).n;
+    return (double)(n_groups * args->sum.n_segments) / (double)blocks_at_once(n_threads, registers);
+}
+
+// Odd columns of half as many lanes: twice as many groups of blocks, with half of the steps. That
+// pays where all find room at once and had left multiprocessors without a block before, or had
+// taken more than a wave of segments. Returns the threads of a block, or 0.
+template <int kVec>
+static int lay_out_narrow_columns(struct sweep_args *args, int64_t fewest, double waves_before,
+                                  int registers)
+{
+    constexpr int kLanes = kOddLanes / 2;
+    struct sweep_args narrow = *args;
+    int n_threads = 0;
+    const bool leaves_room =
+        args->sum.n_segments == 1 && groups_of<kVec>(args, true, n_threads).n < kMultiprocessors;
+    if (args->sum.n_runs > 1 || args->sum.n_steps <= fewest * args->step_lanes ||
+        (waves_before <= 1 && !leaves_room))
+        return 0;
+    const double waves = lay_out_in_a_wave(fewest, kSweepUnroll, [&](int64_t steps) {
+        n_threads = lay_out_columns<kVec>(&narrow, steps, kLanes);
+        return waves_of<kVec>(&narrow, true, n_threads, registers);
+    });
+    if (waves > 1)
+        return 0;
+    *args = narrow;
+    return n_threads;
+}
+
 // A sweep of one gradient, by a kernel of about so many registers, in one wave of blocks where
 // there are few. Threads of columns, whose step lanes are any number, take whole iterations. Rows
 // of float32, of which a multiprocessor holds more blocks with more bytes on their way each, lose
@@ -272,14 +311,17 @@ static int lay_out_one(struct sweep_args *args, bool is_columns, int registers)
 {
     int n_threads = 0;
     if (!is_columns && kVec == 4)
-        return lay_out_sweep<kVec>(args, is_columns, fewest_steps(args, is_columns));
-    const double waves = lay_out_in_a_wave(
-        fewest_steps(args, is_columns), is_columns ? kSweepUnroll : 1, [&](int64_t steps) {
+        return lay_out_sweep<kVec>(args, is_columns, fewest_steps<kVec>(args, is_columns));
+    const int64_t fewest = fewest_steps<kVec>(args, is_columns);
+    const double waves =
+        lay_out_in_a_wave(fewest, is_columns ? kSweepUnroll : 1, [&](int64_t steps) {
             n_threads = lay_out_sweep<kVec>(args, is_columns, steps);
-            const int64_t n_blocks =
-                groups_of<kVec>(args, is_columns, n_threads).n * args->sum.n_segments;
-            return (double)n_blocks / (double)blocks_at_once(n_threads, registers);
+            return waves_of<kVec>(args, is_columns, n_threads, registers);
         });
+    if (is_columns && args->is_shifted && fewest < kFewSteps) {
+        const int narrow = lay_out_narrow_columns<kVec>(args, fewest, waves, registers);
+        return narrow > 0 ? narrow : n_threads;
+    }
     if (!is_columns || waves <= 1 || waves > kFewWaves)
         return n_threads;
     const int wide = lay_out_wide_columns(args, blocks_at_once(kSumThreads, registers));
