@@ -15,6 +15,9 @@
 //       terms
 //     both operands      sweep_both_kernel      once per gradient (binary_both.cuh); in one pass
 //                                               where a row has one element of a or b
+//       many odd         few_columns_kernel     each such gradient by single elements: a thread
+//       columns of few                          has all terms of its columns (binary_few.cuh)
+//       terms
 //     few elements,      elements_kernel        one element at a time, both gradients in one
 //     odd columns of                            launch (binary_elements.cuh)
 //     few terms

@@ -1,9 +1,10 @@
 // binary_both.cuh - both gradients of a binary function whose operands are both broadcast, in one
 // launch: each by a pass of its own (binary_sweep.cuh), or in one pass where each row has one
-// element of an operand.
+// element of an operand. Many odd columns of few terms are a launch of single elements each.
 #pragma once
 
 #include "cuda/binary_elements.cuh"
+#include "cuda/binary_few.cuh"
 #include "cuda/binary_parts.cuh"
 #include "cuda/binary_sweep_launch.cuh"
 
@@ -398,8 +399,10 @@ static enum roped_status launch_both(const struct roped_call *call, struct roped
     for (int32_t of = BINARY_IN_A; of <= BINARY_IN_B && !status; of++) {
         struct both_side *side = &both.side[n_sides];
         side->is_columns = keeps_columns(plan, of);
-        if (name_sweep<T>(call, of, kSweepShifted, &side->sweep) &&
-            !is_of_few_rows<T>(&side->sweep, side->is_columns))
+        if (plan->n > kMostOfOneLaunch && is_of_odd_columns<T>(plan, of))
+            status = launch_few_columns<T>(call, of, queue, err);
+        else if (name_sweep<T>(call, of, kSweepShifted, &side->sweep) &&
+                 !is_of_few_rows<T>(&side->sweep, side->is_columns))
             n_sides++;
         else if (plan->n <= kMostOfOneLaunch)
             without_packets |= of;

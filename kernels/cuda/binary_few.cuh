@@ -4,7 +4,7 @@
 // A thread has all terms of some columns, which lie as far apart as a block is wide: of a row their
 // places are one address, in g, in x and in its gradient, and numbers that instructions have. Lanes
 // read single elements side by side, whatever the address. A dim that is kept around the rows is
-// another dim of the grid.
+// another dim of the grid. Where both operands are broadcast a column has a place of its own in x.
 #pragma once
 
 #include "cuda/binary_sums.cuh"
@@ -121,6 +121,75 @@ __global__ void __launch_bounds__(kFewThreads, kColumns == 1 ? 4 : 3)
     result.store(static_cast<T *>(sum.grad_y) + kept, left);
 }
 
+// The same of columns of which other columns may be kept around, where x is broadcast, too: its
+// gradient is another launch's, and each column has a place of its own in g and in x.
+template <typename T, int kKind, int kColumns>
+__global__ void __launch_bounds__(kFewThreads, kColumns == 1 ? 4 : 3)
+    few_columns_kernel(const __grid_constant__ struct sum_args sum)
+{
+    constexpr int kRows = kFewRows<kColumns>;
+    let_next_start();
+    const int64_t column = (int64_t)blockIdx.x * (kFewThreads * kColumns) + threadIdx.x;
+    const struct sum_offsets of_row = {sum.dim[sum.n_kept_dims].g, sum.dim[sum.n_kept_dims].x};
+    const T *g[kColumns], *x[kColumns];
+    T of_y[kColumns];
+    kept_elements<T, kKind, kColumns> y;
+    double total[kColumns] = {};
+#pragma unroll
+    for (int c = 0; c < kColumns; c++) {
+        const sum_offsets at = kept_offsets(sum, min(column + c * kFewThreads, sum.n_kept - 1));
+        g[c] = static_cast<const T *>(sum.g) + at.g;
+        x[c] = static_cast<const T *>(sum.x) + at.x;
+        of_y[c] = element<T>::from_float(sum.one.y);
+        finish_before_wait(g[c], x[c]);
+    }
+    wait_for_previous();
+    for (int row = 0; row < (int)sum.n_steps; row += kRows) {
+        T of_g[kRows][kColumns], of_x[kRows][kColumns];
+#pragma unroll
+        for (int i = 0; i < kRows; i++)
+#pragma unroll
+            for (int c = 0; c < kColumns; c++) {
+                of_g[i][c] = element<T>::from_float(0.0f);
+                of_x[i][c] = element<T>::from_float(sum.one.x);
+                if (row + i >= (int)sum.n_steps)
+                    continue;
+                of_g[i][c] = *g[c];
+                if (sum.has_values)
+                    of_x[i][c] = *x[c];
+                g[c] += of_row.g;
+                x[c] += of_row.x;
+            }
+        if (row == 0) { // behind the others
+#pragma unroll
+            for (int c = 0; c < kColumns; c++) {
+                if (sum.has_values)
+                    of_y[c] = static_cast<const T *>(
+                        sum.y)[min(column + c * kFewThreads, sum.n_kept - 1)];
+                y.y[c] = element<T>::to_float(of_y[c]);
+            }
+            y.begin(sum.kind);
+        }
+#pragma unroll
+        for (int c = 0; c < kColumns; c++) {
+            float terms = 0;
+#pragma unroll
+            for (int i = 0; i < kRows; i++) {
+                float of_full, term;
+                kept_terms<T, kKind>(sum.kind, element<T>::to_float(of_g[i][c]),
+                                     element<T>::to_float(of_x[i][c]), y, c, of_full, term);
+                terms += row + i < (int)sum.n_steps ? term : 0.0f;
+            }
+            total[c] += (double)terms;
+        }
+    }
+#pragma unroll
+    for (int c = 0; c < kColumns; c++)
+        if (column + c * kFewThreads < sum.n_kept)
+            static_cast<T *>(sum.grad_y)[column + c * kFewThreads] =
+                element<T>::from_float((float)total[c]);
+}
+
 // ------------------------------------------------------------------------------------ host
 
 // A thread adds no more terms than these: beyond them, packets cost less. Twice as many where they
@@ -180,4 +249,46 @@ static enum roped_status launch_few(const struct roped_call *call, int32_t sum_s
                                         : few_kernel_of<T, kOverX>(columns),
                  dim3(kFewThreads), blocks_of(args.width, kFewThreads * columns),
                  dim3(1, (unsigned)(n_kept / args.width)), args, err);
+}
+
+// Has one of two gradients that are summed so many columns that begin anywhere, and one dim of few
+// terms? Its threads then shift nothing. Products may be more where threads all but fill the
+// device; fewer threads with a hundred terms each would end after a sweep does.
+template <typename T>
+static bool is_of_odd_columns(const struct binary_plan *plan, int32_t sum_side)
+{
+    constexpr int64_t kMost = 48, kMostProducts = 128;
+    struct sum_args args;
+    name_dims(plan, sum_side, 0, &args);
+    const bool fills = plan->function != BINARY_DIV && 4 * args.n_kept >= 3 * kFillingThreads;
+    return keeps_columns(plan, sum_side) && inner_dim(plan, 0) % kVecOf<T> != 0 &&
+           args.n_dims == args.n_kept_dims + 1 && args.n_kept >= kFillingThreads / 2 &&
+           args.n_steps <= (fills ? kMostProducts : kMost);
+}
+
+template <typename T, int kKind>
+static kernel_fn<sum_args> *few_columns_kernel_of(int columns)
+{
+    constexpr int kMost = kKind == kBinaryMul ? 4 : 1;
+    return columns == 1 ? few_columns_kernel<T, kKind, 1> : few_columns_kernel<T, kKind, kMost>;
+}
+
+template <typename T>
+static enum roped_status launch_few_columns(const struct roped_call *call, int32_t sum_side,
+                                            struct roped_queue *queue, struct roped_error *err)
+{
+    const struct binary_plan *plan = reinterpret_cast<const struct binary_plan *>(call->plan);
+    struct sum_args args = {};
+    name_tensors(call, sum_side, &args);
+    name_dims(plan, sum_side, 0, &args);
+    constexpr int kOverX = sizeof(T) == 2 ? kBinaryOverX : kBinaryOver;
+    constexpr int kOverY = sizeof(T) == 2 ? kBinaryOverY : kBinaryOver;
+    const bool is_mul = args.kind == kBinaryMul;
+    const int columns = is_mul && args.n_kept >= 4 * kFillingThreads ? 4 : 1;
+    return start(queue,
+                 is_mul                      ? few_columns_kernel_of<T, kBinaryMul>(columns)
+                 : args.kind == kBinaryOverY ? few_columns_kernel_of<T, kOverY>(columns)
+                                             : few_columns_kernel_of<T, kOverX>(columns),
+                 dim3(kFewThreads), blocks_of(args.n_kept, kFewThreads * columns), dim3(), args,
+                 err);
 }
