@@ -196,16 +196,21 @@ static inline bool is_plain_cross(const struct binary_plan *plan)
 constexpr uint32_t kMostPanelsAtOnce = 256;
 
 // The lanes of a row and of a block. A warp has a row of a panel, or several narrow rows. What
-// lanes are left have other kept elements where rows are few, or lie apart from each other.
+// lanes are left have other kept elements where rows are few, or lie apart from each other. Of odd
+// rows a block has at least as many in turn as it takes until one begins at the same place of a
+// packet; where that is the next one and terms are few, a lane has all of its columns.
 template <typename T>
 static void lay_out_cross(struct sweep_args *args, bool is_plain)
 {
-    constexpr int kWarps = kSumThreads / 32;
     struct sum_args *sum = &args->sum;
     const bool is_narrow = args->packets <= 32;
     args->row_lanes = is_narrow ? power_of_two(args->packets, 32) : 32;
     args->lanes = 32;
-    args->own_lanes = 32 - (args->is_shifted && !is_narrow);
+    int turns = 1; // rows after which one begins at the same place of a packet
+    while (args->is_shifted && turns * args->walk.inner.g % kVecOf<T> != 0)
+        turns *= 2;
+    const bool is_own = turns == 1 && sum->n_steps <= kFewSteps && sum->n_runs == 1 && !is_plain;
+    args->own_lanes = 32 - (args->is_shifted && !is_narrow && !is_own);
     args->n_panels = is_narrow ? 1 : (uint32_t)blocks_of(args->packets, args->own_lanes);
     args->packets = (int64_t)args->n_panels * (is_narrow ? args->row_lanes : args->own_lanes);
     args->has_gaps = 1;
@@ -214,10 +219,9 @@ static void lay_out_cross(struct sweep_args *args, bool is_plain)
     if (args->own_lanes == 32 && !(is_plain && !is_narrow)) {
         const bool is_dense =
             args->walk.inner.g == args->width && args->walk.n_inner * args->row_lanes >= 32;
-        const int least = args->is_shifted ? kWarps : 1; // as many as begin anywhere in a packet
         const int most = kSumThreads / (is_dense ? args->row_lanes : 32);
         const int step_lanes = power_of_two(blocks_of(sum->n_steps, kFewSteps), most);
-        args->lanes = kSumThreads / (step_lanes > least ? step_lanes : least);
+        args->lanes = kSumThreads / (step_lanes > turns ? step_lanes : turns);
         args->own_lanes = args->lanes;
     }
     args->step_lanes = kSumThreads / args->lanes;
@@ -249,14 +253,16 @@ static int64_t cut_rows(struct sweep_args *args, int64_t n_wanted, int64_t least
     return blocks_of(n_blocks * n_segments, kAtOnce) * (sum->steps_per_segment / unit + kWaited);
 }
 
-// Of few panels there are as many blocks as multiprocessors hold at once, two each. Of more panels
+// Of few panels there are as many blocks as multiprocessors hold at once, two each, or three that
+// divide float32, which wait for code as long as for memory. Of more panels
 // so many do not come out: of two, four and eight times as many blocks those that take least.
 template <typename T>
 static void cut_cross(struct sweep_args *args)
 {
     int64_t least = INT64_MAX, n_best = kBothAtOnce;
     if (4 * blocks_of_cross(args) <= kBothAtOnce) {
-        cut_rows<T>(args, kBothAtOnce, 1);
+        const bool is_long = sizeof(T) == 4 && args->sum.kind != kBinaryMul;
+        cut_rows<T>(args, is_long ? 3 * kMultiprocessors : kBothAtOnce, 1);
     } else {
         for (int64_t n = 2 * kBothAtOnce; n <= 8 * kBothAtOnce; n *= 2) {
             const int64_t taken = cut_rows<T>(args, n, kFewSteps / kSweepUnroll);
@@ -336,15 +342,18 @@ static bool is_of_plain_cross(const struct binary_plan *plan)
 
 // Are there so many elements, and so many rows for each column, that a pass which adds both
 // gradients has less to do than two? Quotients wait for divisions, and a second pass finds
-// grad_output in L2: they are to be more. Lays the pass out; what it leaves to be added must fit.
+// grad_output in L2: they are to be more, most so those of whole 16-bit rows. Lays the pass out;
+// what it leaves to be added must fit.
 template <typename T>
 static bool name_cross(const struct roped_call *call, const struct binary_plan *plan,
                        struct sweep_args *args, bool *is_plain)
 {
     constexpr int kVec = kVecOf<T>;
-    constexpr int64_t kFewPackets = 1 << 18, kFewQuotients = 2 << 20, kLeastSteps = 4;
+    constexpr int64_t kFewPackets = 1 << 18, kLeastSteps = 4;
+    const bool is_light = sizeof(T) == 2 && inner_dim(plan, 0) % kVec == 0;
+    const int64_t few_quotients = is_light ? 2 << 20 : 1 << 20;
     const int32_t side = side_of_cross(plan);
-    if (!side || (plan->function == BINARY_DIV && plan->n < kFewQuotients) ||
+    if (!side || (plan->function == BINARY_DIV && plan->n < few_quotients) ||
         !name_sweep<T>(call, side, kSweepCross, args) || args->n_x > INT32_MAX)
         return false;
     const struct sum_args *sum = &args->sum;
