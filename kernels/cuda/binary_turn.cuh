@@ -219,7 +219,8 @@ static inline int registers_of_turn(int kind, int packets)
 
 // Packets of a thread: the fewest with which all rows find room at once. Of whole rows of products,
 // those with which a row is a warp's, which meets no barrier. Many rows have two, or four where a
-// thread divides them or they would be more than half of a block.
+// thread divides them or they would be more than half of a block. Of odd rows only long ones that
+// are divided have four, and bfloat16 sooner, of which four take hardly more registers than two.
 template <typename T>
 static int packets_of_turn(int64_t n_rows, int64_t packets, int kind, bool is_whole)
 {
@@ -233,7 +234,11 @@ static int packets_of_turn(int64_t n_rows, int64_t packets, int kind, bool is_wh
     }
     if (packets <= 4)
         return 1;
-    return (is_whole && kind != kBinaryMul && packets > 16) || packets > 1024 ? 4 : 2;
+    const int64_t most_of_two = kind == kBinaryMul                 ? 1024
+                                : is_whole                         ? 16
+                                : std::is_same_v<T, __nv_bfloat16> ? 256
+                                                                   : 512;
+    return packets > most_of_two ? 4 : 2;
 }
 
 // Is the gradient of one side an element for each row, and has a block room for a row? Odd rows of
