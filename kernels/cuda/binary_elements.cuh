@@ -9,6 +9,8 @@
 
 #include "cuda/binary_sums.cuh"
 
+#include <algorithm>
+
 struct element_side {
     struct sum_args sum;
     struct lane_args lanes;
@@ -170,6 +172,19 @@ static inline int64_t filling_steps(const struct binary_plan *plan, int32_t side
     return steps;
 }
 
+// Columns of some dozens of terms in calls of half as many elements as fill the device or more:
+// with one or two terms each, threads wait longer for the sum over them than four loads take.
+constexpr int64_t kStepsOfShort = 4;
+
+static inline bool is_of_short_columns(const struct binary_plan *plan, int32_t sum_side)
+{
+    constexpr int64_t kFewest = 1 << 16, kShortest = 16, kLongest = 64;
+    struct sum_args args;
+    name_dims(plan, sum_side, 0, &args);
+    return keeps_columns(plan, sum_side) && plan->n >= kFewest && plan->n <= kMostElements &&
+           args.n_steps >= kShortest && args.n_steps <= kLongest;
+}
+
 template <typename T>
 static enum roped_status start_elements(struct elements_args *args, int n_sides, bool is_div,
                                         int n_threads, struct roped_queue *queue,
@@ -204,6 +219,8 @@ static enum roped_status launch_elements(const struct roped_call *call, int32_t 
     const bool is_both = sides == (BINARY_IN_A | BINARY_IN_B); // each takes all elements
     int64_t steps = clamp(plan->n * (is_both ? 2 : 1) / kFillingThreads, 1, kFewSteps);
     steps = filling_steps(plan, sides, steps);
+    if (!is_both && is_of_short_columns(plan, sides))
+        steps = std::max(steps, kStepsOfShort);
     for (int32_t of = BINARY_IN_A; of <= BINARY_IN_B; of++) {
         if (!(sides & of))
             continue;
