@@ -150,8 +150,11 @@ void many_terms_shapes(struct random_call *made, struct random_source *source)
     set_param(made, "x_scale", "0.22");
     may_choose(made, "rounding", 2, source);
     choose_scale(made, source);
-    for (int i = 0; i < roped_op_inputs(made->op); i++)
+    for (int i = 0; i < roped_op_inputs(made->op); i++) {
+        const bool is_term = strcmp(made->op->in[i].name, "addend") == 0 ||
+                             is_of_columns(made->op, i);
         if (!(made->op->in[i].flags & ROPED_OPTIONAL) ||
-            random_once_in(source, 2))
+            (is_term && random_once_in(source, 2)))
             give(made, i, dtype, rows, width);
+    }
 }
