@@ -1,6 +1,6 @@
 // add_rmsnorm_quantize.cu - add_rmsnorm_quantize on a CUDA device: the norm (device/norm.cuh) of
 // x + residual, which is stored beside it, with FP8 at its end. Each tensor moves once. Other
-// codes, and sums of more than these two: norm_codes.cuh.
+// codes, and most sums of more than these two: norm_codes.cuh.
 #include "cuda/norm_fp8_launch.cuh"
 #include "ops/add_rmsnorm_quantize.h"
 
@@ -19,13 +19,14 @@ extern "C" enum roped_status roped_cuda_add_rmsnorm_quantize(const struct roped_
     const struct roped_tensor *scales = &call->out[ADD_RMSNORM_QUANTIZE_SCALES];
     if (plan->norm.n_rows == 0)
         return ROPED_OK;
-    if (!plan->is_fp8 || has_terms(&args) || is_any(&args))
+    if (!plan->is_fp8 || is_any(&args))
         return roped_cuda_add_rmsnorm_codes(args, call, scales, queue, err);
     set_quantize_args(&args, plan, scales);
     return with_float_type(x->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         using K = norm_kind<T, kFromSum, kToFp8>;
-        if (has_codes_in_quarters<K>(&args, plan, queue) ||
+        if ((has_terms(&args) && vectors_of<K>(&args) <= kMostTermVectors) ||
+            has_codes_in_quarters<K>(&args, plan, queue) ||
             (has_one_scale(&plan->quantize) &&
              has_codes_apart<K>(&args, has_vectors<T>(&args, kVecOf<T>), plan->quantize.dynamic,
                                 queue)))

@@ -64,11 +64,18 @@ static inline enum roped_status clear_padding(const struct norm_args *args, int6
     return start(queue, clear_padding_kernel, dim3(32), args->n_groups, dim3(), padding, err);
 }
 
-// From x, or from a sum, rounded or not. Those of more than two terms: norm_codes.cuh.
+// Vectors of sums of more than two terms that norm_codes.cuh has, at most. Its threads have no
+// registers for four and their terms.
+constexpr int64_t kMostTermVectors = 1024;
+
+// From x, or from a sum, rounded or not, or of more than two terms, where rows are wide.
 template <typename T, bool kAdds, norm_sink kTo>
 static enum roped_status launch_fp8(struct norm_args *args, bool is_aligned, bool rounds_sum,
                                     struct roped_queue *queue, struct roped_error *err)
 {
+    if constexpr (kAdds)
+        if (has_terms(args))
+            return launch_norm<norm_kind<T, kFromTerms, kTo>>(args, is_aligned, queue, err);
     if constexpr (kAdds && sizeof(T) == 2)
         if (rounds_sum)
             return launch_norm<norm_kind<T, kFromRoundedSum, kTo>>(args, is_aligned, queue, err);
