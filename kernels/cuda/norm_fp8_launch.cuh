@@ -68,20 +68,6 @@ static inline enum roped_status clear_padding(const struct norm_args *args, int6
 // registers for four and their terms.
 constexpr int64_t kMostTermVectors = 1024;
 
-// From x, or from a sum, rounded or not, or of more than two terms, where rows are wide.
-template <typename T, bool kAdds, norm_sink kTo>
-static enum roped_status launch_fp8(struct norm_args *args, bool is_aligned, bool rounds_sum,
-                                    struct roped_queue *queue, struct roped_error *err)
-{
-    if constexpr (kAdds)
-        if (has_terms(args))
-            return launch_norm<norm_kind<T, kFromTerms, kTo>>(args, is_aligned, queue, err);
-    if constexpr (kAdds && sizeof(T) == 2)
-        if (rounds_sum)
-            return launch_norm<norm_kind<T, kFromRoundedSum, kTo>>(args, is_aligned, queue, err);
-    return launch_norm<norm_kind<T, kAdds ? kFromSum : kFromX, kTo>>(args, is_aligned, queue, err);
-}
-
 // The kernel of a kind of scale: given, of rows, of groups.
 template <typename T, bool kAdds>
 static enum roped_status launch_quantized(struct norm_args *args,
@@ -91,15 +77,15 @@ static enum roped_status launch_quantized(struct norm_args *args,
     bool is_aligned = has_vectors<T>(args, kVecOf<T>), rounds_sum = plan->norm.rounds_sum;
     const struct code_tiles *tiles = &plan->quantize.tiles;
     if (!plan->quantize.dynamic)
-        return launch_fp8<T, kAdds, kToFp8>(args, is_aligned, rounds_sum, queue, err);
+        return launch_source<T, kAdds, kToFp8>(args, is_aligned, rounds_sum, queue, err);
     enum roped_status status = clear_padding(args, tiles->n_padding, queue, err);
     if (status)
         return status;
     if (tiles->n_tiles == 1)
-        return launch_fp8<T, kAdds, kToFp8PerRow>(args, is_aligned, rounds_sum, queue, err);
+        return launch_source<T, kAdds, kToFp8PerRow>(args, is_aligned, rounds_sum, queue, err);
     while ((kVecOf<T> << args->group_shift) < tiles->tile_width)
         args->group_shift++;
-    return launch_fp8<T, kAdds, kToFp8PerGroup>(args, is_aligned, rounds_sum, queue, err);
+    return launch_source<T, kAdds, kToFp8PerGroup>(args, is_aligned, rounds_sum, queue, err);
 }
 
 // Codes that are not FP8, and FP8 whose scales are rounded, of x and of sums: norm_codes.cuh. In

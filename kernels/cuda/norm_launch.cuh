@@ -528,12 +528,12 @@ static inline bool is_any(const struct norm_args *args)
 }
 
 // From x, or from a sum: rounded or not, kernels of their own, so that neither has the other's
-// instructions. A sum of float is the one that is stored.
+// instructions. A sum of float is the one that is stored. FP8 of any more: norm_codes.cuh.
 template <typename T, bool kAdds, norm_sink kTo>
 static enum roped_status launch_source(struct norm_args *args, bool is_aligned, bool rounds_sum,
                                        struct roped_queue *queue, struct roped_error *err)
 {
-    if constexpr (kAdds)
+    if constexpr (kAdds && kTo == kToFloats)
         if (is_any(args))
             return launch_norm<norm_kind<T, kFromAny, kTo>>(args, is_aligned, queue, err);
     if constexpr (kAdds)

@@ -375,12 +375,13 @@ static enum roped_status launch_tiles(const typename S::args &args, struct roped
 {
     constexpr bool kTakesWords =
         kAccess == kTileShifted && S::kHasWords && sizeof(typename S::T) == 4;
+    constexpr tile_access kOfRow = kTakesWords ? kTileWords : kAccess;
     const quantize_args &codes = args.codes;
     if (codes.finds && codes.tile_rows > 1)
         return start(queue, tile_kernel<S, kBlockVecs<typename S::T>, true, kAccess>,
                      dim3(kMostThreads), blocks_of(codes.n_rows, kSide) * codes.n_tiles, dim3(1),
                      args, err);
-    return launch_row < S, kTakesWords ? kTileWords : kAccess > (args, queue, err);
+    return launch_row<S, kOfRow>(args, queue, err);
 }
 
 // Do registers hold a call's tiles, packets of so many values: rows, or blocks of 128 x 128?
