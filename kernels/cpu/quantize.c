@@ -53,13 +53,12 @@ static void load(const struct quantize_loop *loop, const struct part *part,
                  int64_t row, int64_t at, int64_t n)
 {
     const struct code_source *source = loop->source;
-    const int64_t width = part->n_beside > 1 ? loop->plan->tiles.width : n;
-    const int64_t pitch = loop->pitch;
+    const int64_t width = loop->plan->tiles.width, pitch = loop->pitch;
     float *const x = part->x;
     if (part->is_kept)
         return;
-    if (part->n_beside == 1 ||
-        (pitch == width && source->x && are_packed(loop)))
+    if (pitch == width &&
+        (part->n_beside == 1 || (source->x && are_packed(loop))))
         source->load(source->of, row, part->first + at, n, x);
     else
         for (int64_t i = 0; i < part->n_beside; i++) {
@@ -102,8 +101,7 @@ static void write_codes(const struct quantize_loop *loop,
     const struct roped_tensor *y = loop->y;
     const enum code_element element = loop->codes.element;
     const int64_t width = code_bytes(element, loop->plan->tiles.width);
-    const bool is_cut =
-        part->n_beside > 1 && loop->pitch > loop->plan->tiles.width;
+    const bool is_cut = loop->pitch > loop->plan->tiles.width;
     uint8_t code[CPU_BLOCK];
     for (int64_t row = part->row; row < part->row + part->n_rows; row++)
         for (int64_t at = 0; at < part->n; at += CPU_BLOCK) {
@@ -134,10 +132,9 @@ static void store_scales(const struct quantize_loop *loop, const int32_t *most,
 /* The next columns, as many as there are. */
 static bool next_part(const struct quantize_loop *loop, struct part *part)
 {
-    const int64_t width = part->n_beside > 1 ? loop->pitch * part->n_beside
-                                             : loop->plan->tiles.width;
     part->first += part->n;
-    part->n = cpu_smaller(width - part->first, part->limit);
+    part->n =
+        cpu_smaller(loop->pitch * part->n_beside - part->first, part->limit);
     return part->n > 0;
 }
 
@@ -149,7 +146,7 @@ static void quantize_tiles(const struct quantize_loop *loop, int64_t strip,
     const struct code_tiles *tiles = &loop->plan->tiles;
     int64_t tile = 0;
     part.tile =
-        part.n_beside > 1 ? loop->pitch / tiles->n_tiles : tiles->tile_width;
+        loop->n_beside > 1 ? loop->pitch / tiles->n_tiles : tiles->tile_width;
     while (next_part(loop, &part)) {
         int32_t most[CPU_MOST_TILES] = {0};
         float divisor[CPU_MOST_TILES];
@@ -474,7 +471,7 @@ static void quantize_some(const struct quantize_loop *loop, int64_t begin,
         if (loop->has_divisor)
             while (next_part(loop, &part))
                 write_codes(loop, &part, &loop->divisor);
-        else if (tiles->n_tiles > 1 || part.n_beside > 1)
+        else if (tiles->n_tiles > 1 || loop->n_beside > 1)
             quantize_tiles(loop, strip, part);
         else
             quantize_whole(loop, strip, part);
