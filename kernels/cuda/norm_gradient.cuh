@@ -26,29 +26,9 @@ extern "C" {
 }
 
 #include "cuda/norm_gradient_elements.cuh"
+#include "cuda/norm_gradient_narrow.cuh"
 #include "cuda/norm_gradient_tiny.cuh"
 #include "cuda/norm_gradient_wide.cuh"
-
-// ------------------------------------------------------------------------------------ column sums
-
-// Of the rows that a block has at once.
-template <typename C>
-__device__ __forceinline__ void add_groups(const norm_gradient_args &args, const float *all)
-{
-    int64_t n = args.n_sums * args.sum_pitch;
-    __syncthreads();
-    for (int64_t i = threadIdx.x; i < n; i += C::kBlock) {
-        float sum = 0.0f;
-#pragma unroll
-        for (int group = 0; group < C::kGroups; group++)
-            sum += all[group * n + i];
-        int64_t place = i / args.sum_pitch, column = i - place * args.sum_pitch;
-        if (args.partial)
-            args.partial[blockIdx.x * n + i] = sum;
-        else if (column < args.hidden)
-            store_as(args.sum_dtype, args.sum_to[place], column, sum);
-    }
-}
 
 // ------------------------------------------------------------------------------------ kernels
 
@@ -487,6 +467,8 @@ static enum roped_status launch_shifted(const struct norm_gradient_args &args,
 {
     const int64_t vectors = args.sum_pitch / kVecOf<T>;
     const int64_t shares = shares_of(vectors, args.hidden == args.sum_pitch);
+    if (has_narrow<T>(args))
+        return launch_narrow<T, kCentres, kRounds>(args, queue, err);
     if (has_packets<T, kCentres, kRounds>(args, queue)) {
         if constexpr (!kRounds || !kCentres)
             if (vectors >= kPacketVectors)

@@ -74,6 +74,26 @@ struct column_sums {
     }
 };
 
+// Of the rows that a block has at once.
+template <typename C>
+__device__ __forceinline__ void add_groups(const norm_gradient_args &args, const float *all,
+                                           int n_groups = C::kGroups)
+{
+    int64_t n = args.n_sums * args.sum_pitch;
+    __syncthreads();
+    for (int64_t i = threadIdx.x; i < n; i += C::kBlock) {
+        float sum = 0.0f;
+#pragma unroll 8
+        for (int group = 0; group < n_groups; group++)
+            sum += all[group * n + i];
+        int64_t place = i / args.sum_pitch, column = i - place * args.sum_pitch;
+        if (args.partial)
+            args.partial[blockIdx.x * n + i] = sum;
+        else if (column < args.hidden)
+            store_as(args.sum_dtype, args.sum_to[place], column, sum);
+    }
+}
+
 constexpr int kSumBatch = 8;
 
 // Where a block's partial sums begin: of packets those of the columns are behind some others.

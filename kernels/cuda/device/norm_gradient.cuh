@@ -42,6 +42,7 @@ struct norm_gradient_args {
     int32_t first_segment;  // of columns_kernel's blocks
     int64_t first_row, rows_of_segment;
     const char *x_end, *grad_y_end, *grad_residual_end; // device/shifted.cuh
+    int32_t n_lanes; // of a row, a power of two, in narrow_norm_gradient_kernel
     int32_t n_turns; // vectors of each share at most, of which there is one in each turn
     // where the first block's sums begin among others in partial, the next one's so many further on
     int32_t first_column, column_step, column_mask;
@@ -70,13 +71,17 @@ struct gradient_config {
     static constexpr int kOfVector = kIsOfElements ? 4 : 1; // threads
     static constexpr int kBlock = kIsPart ? 512 : kThreads * kGroups;
     static constexpr bool kIsAny = kThreads == 1024 && kVectors == 1;
-    static constexpr int kMinBlocks = kThreads == 128 ? 5 : kGroups == 1 ? 1 : kCentres ? 2 : 3;
-    static constexpr bool kIsPackets = !kAligned && !kIsAlone;
+    static constexpr int kMinBlocks = kThreads == 128         ? 5
+                                      : kGroups == 1          ? 1
+                                      : kCentres || !kAligned ? 2
+                                                              : 3;
+    static constexpr bool kIsNarrow = !kAligned && kGroups > 1; // lanes of a row: args.n_lanes
+    static constexpr bool kIsPackets = !kAligned && !kIsAlone && !kIsNarrow;
     static constexpr bool kIsWide = kIsPackets && kThreads * kVectors > 1024;
     // the second sum of a column has no registers, or what is added to grad_x later
     static constexpr bool kSumsApart = kIsWide && kCentres && kVectors == 6;
-    static constexpr bool kIsTight = kSumsApart || (kIsWide && kVectors == 5);
-    static constexpr bool kHasShortGains = false; // short_gains (norm_gradient_wide.cuh)
+    static constexpr bool kIsTight = kSumsApart || (kIsWide && (kVectors == 5 || kVectors > 8));
+    static constexpr bool kHasShortGains = false, kHasFarGains = false; // norm_gradient_wide.cuh
     static constexpr bool kHolds = kVectors <= 2 && !kIsWide; // rows and gains, in registers
     // a thread has two shares of a row, and no registers for what is added to grad_x later
     static constexpr bool kHasHalves = kAligned && kVectors == 6;
@@ -331,6 +336,10 @@ struct gradient_place {
         lane = C::kGroups > 1 ? threadIdx.x % C::kThreads : threadIdx.x;
         threads = C::kGroups > 1 ? C::kThreads : blockDim.x;
         group = C::kGroups > 1 ? threadIdx.x / C::kThreads : 0;
+    }
+    __device__ __forceinline__ explicit gradient_place(int lanes)
+        : lane((int)threadIdx.x & (lanes - 1)), threads(lanes), group((int)threadIdx.x / lanes)
+    {
     }
     __device__ __forceinline__ int column(int v) const
     {

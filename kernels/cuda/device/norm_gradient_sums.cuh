@@ -243,6 +243,17 @@ __device__ __forceinline__ float dot_of(const two_sums<two_sums<float>> &sums)
     return sums.second.second;
 }
 
+// Over so many lanes, a power of two.
+template <typename Sum>
+__device__ __forceinline__ Sum sum_in_lanes(Sum x, int lanes)
+{
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2)
+        if (distance < lanes)
+            x = x + exchange(x, distance);
+    return x;
+}
+
 // Over the threads of a row. What the warps have takes registers of every thread, unless these are
 // many: then the threads exchange it once more.
 template <typename C, typename Sum>
@@ -301,6 +312,8 @@ __device__ __forceinline__ Sum sum_of_row(const Row &row, gradient_exchange<C> &
     } else if constexpr (C::kIsPackets) {
         const Sum share[2] = {share_of(row.nth(0)), share_of(row.nth(1))};
         return sum_of_halves(share, shared, (int)blockDim.x, true);
+    } else if constexpr (C::kIsNarrow) {
+        return sum_in_lanes(share_of(row), row.args.n_lanes);
     } else if constexpr (C::kHasHalves) {
         const Sum share[2] = {share_of(row.half(0)), share_of(row.half(1))};
         return sum_of_halves(share, shared, (int)blockDim.x);
