@@ -475,6 +475,8 @@ static enum roped_status launch_shifted(const struct norm_gradient_args &args,
                 return launch_wide_packets<T, kCentres, kRounds>(args, shares, queue, err);
         return launch_packets<T, kCentres, kRounds>(args, queue, err);
     }
+    if (blocks_of_packets<T, kCentres, kRounds>(args)) // whose sums are those of such blocks
+        return launch_any<T, kCentres, kRounds, false>(args, queue, err);
     if constexpr (!kRounds)
         if (is_tiny(args, vectors))
             return launch_tiny<T, kCentres>(args, queue, err);

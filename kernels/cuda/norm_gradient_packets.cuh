@@ -295,6 +295,7 @@ constexpr int64_t kPacketRoom = 219 << 10;
 // all have a block of their own at once. Of those with a mean, packets would have two sums as well,
 // and so have 16-bit rows that are widest, one of them in shared memory.
 constexpr int64_t kPairColumns = 13 << 10;
+constexpr int64_t kFewColumns = 2304; // of rows of which each has a multiprocessor, more than that
 
 // Columns of rows in packets, fewer than that. Calls that round have no wide ones with a mean. Rows
 // of whole vectors have other kernels up to 2,048 vectors; wider ones gain by packets whatever they
@@ -306,7 +307,7 @@ static int64_t columns_of_packets(bool is_whole_vectors)
         return kRounds ? 0 : kCentres ? kPacketColumns : 10241;
     if (kRounds && kCentres)
         return kPacketVectors * kVecOf<T>;
-    return sizeof(T) == 2 ? kWidestColumns : kCentres ? kPacketColumns : kWideFloatColumns;
+    return sizeof(T) == 4 && kCentres ? kPacketColumns : kWidestColumns;
 }
 
 // May gains be in shared memory as they are in memory?
@@ -316,20 +317,31 @@ static bool has_short_weight(const struct norm_gradient_args &args)
     return sizeof(T) == 2 && args.weight && args.weight_dtype == kDtypeOf<T>;
 }
 
+// Float32 rows that leave no room for their gains, which are read where they are used.
+template <typename T, bool kCentres>
+static bool has_far_gains(const struct norm_gradient_args &args)
+{
+    return sizeof(T) == 4 && !kCentres && (args.sum_pitch + kVecOf<T>)*12 > kPacketRoom &&
+           (!args.weight || args.weight_dtype == ROPED_F32);
+}
+
 // What a row takes of it, at least: of 16-bit rows that are widest sums are there if there are two
 // for each column.
 template <typename T, bool kCentres>
 static int64_t bytes_of_row(const struct norm_gradient_args &args)
 {
     const bool is_widest = sizeof(T) == 2 && args.sum_pitch >= kPacketColumns;
-    const int64_t gain = is_widest && has_short_weight<T>(args) ? 2 : 4;
+    const int64_t gain = has_far_gains<T, kCentres>(args)         ? 0
+                         : is_widest && has_short_weight<T>(args) ? 2
+                                                                  : 4;
     return (args.sum_pitch + kVecOf<T>)*(2 * (int64_t)sizeof(T) + gain +
                                          (is_widest && kCentres ? 4 : 0));
 }
 
 // Blocks of so few rows that each might have one, of so many at once; or 0, where others are
-// faster. Two sums for each column and block are as much as a row, so that blocks have two rows.
-template <typename T, bool kCentres>
+// faster: of rows that each have a multiprocessor clusters have the first ones. Two sums for each
+// column and block are as much as a row, so that blocks of more rows have two.
+template <typename T, bool kCentres, bool kRounds>
 static int64_t blocks_of_few(const struct norm_gradient_args &args, int64_t vectors,
                              int64_t at_once)
 {
@@ -338,7 +350,17 @@ static int64_t blocks_of_few(const struct norm_gradient_args &args, int64_t vect
         return 2 * args.n_rows > kMultiprocessors * 7 / 8 // others are the work of clusters
                    ? gradient_blocks(&args, args.n_rows, at_once, kVec)
                    : 0;
-    if (args.n_rows <= kMultiprocessors || vectors > 512)
+    if (args.n_rows <= kMultiprocessors) {
+        // without a second sum threads have a row of up to 2,048 vectors in registers
+        const int64_t least = sizeof(T) == 2 && kCentres ? kPacketVectors : 513;
+        const bool has_others = kRounds || args.n_rows <= (sizeof(T) == 2 ? 24 : 48) ||
+                                args.hidden == args.sum_pitch || args.sum_pitch <= kFewColumns;
+        return has_others || (vectors >= least && vectors <= 2048) ||
+                       args.n_rows > most_blocks(&args, 1)
+                   ? 0
+                   : args.n_rows;
+    }
+    if (vectors > 512)
         return 0;
     if (kCentres && args.n_rows > 2 * kMultiprocessors) {
         const int64_t pairs = blocks_of(blocks_of(args.n_rows, 2), kVec) * kVec;
@@ -367,7 +389,7 @@ static int64_t blocks_of_packets(const struct norm_gradient_args &args)
         bytes_of_row<T, kCentres>(args) > kPacketRoom)
         return 0;
     return args.n_rows <= kMultiprocessors * at_once
-               ? blocks_of_few<T, kCentres>(args, vectors, at_once)
+               ? blocks_of_few<T, kCentres, kRounds>(args, vectors, at_once)
                : gradient_blocks(&args, args.n_rows, at_once, kVec);
 }
 
@@ -375,7 +397,9 @@ static int64_t blocks_of_packets(const struct norm_gradient_args &args)
 template <typename C>
 static int64_t packet_bytes(int64_t n_packets, int64_t n_stages)
 {
-    const int64_t gain = C::kHasShortGains ? sizeof(typename C::T) : sizeof(float);
+    const int64_t gain = C::kHasFarGains     ? 0
+                         : C::kHasShortGains ? sizeof(typename C::T)
+                                             : sizeof(float);
     return n_packets *
            (2 * n_stages * 16 + C::kVec * (gain + (C::kSumsApart ? (int64_t)sizeof(float) : 0)));
 }

@@ -137,7 +137,9 @@ struct packet_gains {
     }
     __device__ __forceinline__ void stage() const
     {
-        if constexpr (C::kHasShortGains)
+        if constexpr (C::kHasFarGains)
+            return;
+        else if constexpr (C::kHasShortGains)
             stage_short();
         else
             stage_floats();
@@ -146,14 +148,24 @@ struct packet_gains {
     // Of what begins with element first of a packet.
     __device__ __forceinline__ void get(int packet, int first, float (&w)[C::kVec]) const
     {
+        const norm_gradient_args &args = ring.args;
 #pragma unroll
         for (int i = 0; i < C::kVec; i++) {
-            const gain of = planes[(first + i) % C::kVec * ring.args.n_packets +
-                                   (first + i) / C::kVec + packet];
-            if constexpr (C::kHasShortGains)
-                w[i] = ring.args.weight_bias + element<T>::to_float(of);
-            else
-                w[i] = of;
+            if constexpr (C::kHasFarGains) {
+                const float *weight = static_cast<const float *>(args.weight);
+                const int column = packet * C::kVec + first + i - ring.first;
+                const bool is_there = column >= 0 && column < (int)args.hidden;
+                w[i] = is_there ? 1.0f : 0.0f;
+                if (is_there && weight)
+                    w[i] = args.weight_bias + weight[column];
+            } else {
+                const gain of =
+                    planes[(first + i) % C::kVec * args.n_packets + (first + i) / C::kVec + packet];
+                if constexpr (C::kHasShortGains)
+                    w[i] = args.weight_bias + element<T>::to_float(of);
+                else
+                    w[i] = of;
+            }
         }
     }
 };
@@ -239,7 +251,8 @@ static __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
     let_next_start();
     const gradient_place<C> place;
     using gain = typename packet_gains<C>::gain;
-    uint4 *behind = memory + args.n_packets * C::kVec / (16 / (int)sizeof(gain));
+    uint4 *behind =
+        memory + (C::kHasFarGains ? 0 : args.n_packets * C::kVec / (16 / (int)sizeof(gain)));
     const wide_ring<C> ring(args, behind + (C::kSumsApart ? args.n_packets * C::kVec / 4 : 0));
     const packet_gains<C> gains{ring, reinterpret_cast<gain *>(memory)};
     column_sums<C> sums{args, place, nullptr};
@@ -283,6 +296,12 @@ struct short_gains : C {
     static constexpr bool kHasShortGains = true;
 };
 
+// The same with gains in memory.
+template <typename C>
+struct far_gains : C {
+    static constexpr bool kHasFarGains = true;
+};
+
 // The sum of a row has so many shares, as of other rows that do not end with a whole vector. Of
 // fewer columns than that: threads have registers for the sums of as many.
 template <typename T, bool kCentres, bool kRounds, int kThreads, int64_t kColumns>
@@ -296,7 +315,11 @@ static enum roped_status start_wide_packets(struct norm_gradient_args args, int6
     const int64_t of_shares = kThreads == 512 ? 32 * blocks_of(shares, 64) : shares;
     const int threads = (int)(of_packets > of_shares ? of_packets : of_shares);
     args.n_shares = (int32_t)shares;
-    if constexpr (sizeof(T) == 2 && kColumns == kWidestColumns) {
+    if constexpr (sizeof(T) == 4 && kColumns == kWidestColumns) {
+        using F = far_gains<C>;
+        return start_packets<F>(wide_packets_norm_gradient_kernel<F>, args, threads, packets, queue,
+                                err);
+    } else if constexpr (sizeof(T) == 2 && kColumns == kWidestColumns) {
         using S = short_gains<C>;
         if (has_short_weight<T>(args) &&
             packet_stages<S>(packets, 1, queue) > packet_stages<C>(packets, 1, queue))
@@ -313,6 +336,10 @@ static enum roped_status launch_wide_packets(const struct norm_gradient_args &ar
 {
     if constexpr (sizeof(T) == 2)
         if (args.sum_pitch >= kPacketColumns)
+            return start_wide_packets<T, kCentres, kRounds, 512, kWidestColumns>(args, shares,
+                                                                                 queue, err);
+    if constexpr (!kCentres && sizeof(T) == 4)
+        if (args.sum_pitch >= kPacketColumns && has_far_gains<T, kCentres>(args))
             return start_wide_packets<T, kCentres, kRounds, 512, kWidestColumns>(args, shares,
                                                                                  queue, err);
     if constexpr (!kCentres && sizeof(T) == 4)
