@@ -184,21 +184,25 @@ static enum roped_status launch_centred_vectors(const struct norm_args &args, in
         return launch_centred_held<K, kVectors, kIsNarrow>(args, vectors, queue, err);
 }
 
-// Words of a centred row, or 0 where it is moved as packets. Of two elements all but sums of more
-// than 1,024 vectors; of one element of 16 bits narrow rows; of float32 a few wide ones of one
-// input, where shifting them for three reads takes longer.
+// Words of a centred row, or 0 where it is moved otherwise. Of two elements all but sums of more
+// than 1,024 vectors; of one element of 16 bits narrow rows; of float32, whose words are as many as
+// a packet has elements in any case, rows of one input that find room in four turns: of few for
+// each multiprocessor only wide ones, where shifting them for three reads takes longer. by_lanes:
+// rows that a block takes by lanes, if words are not of two elements.
 template <typename K>
-static int centred_unit(const struct norm_args *args, int n_shares, const struct roped_queue *queue)
+static int centred_unit(const struct norm_args *args, int n_shares, bool by_lanes,
+                        const struct roped_queue *queue)
 {
     const int64_t vectors = vectors_of<K>(args);
     const int unit = word_of_rows<K>(args, n_shares, queue);
     if (unit == 2)
         return !K::kAdds || vectors <= 2 * n_shares ? unit : 0;
-    if (has_rows_of_blocks<K>(args) && has_turns(args, vectors, 2, queue))
+    if (by_lanes)
         return 0;
     if (sizeof(typename K::T) == 2)
         return vectors <= kMostOddVectors ? unit : 0;
-    return n_shares > 256 && !has_turns(args, vectors, 4, queue) ? unit : 0;
+    const bool is_few = args->n_rows <= 4 * (int64_t)queue->n_multiprocessors;
+    return n_shares >= (is_few ? 257 : 64) && !has_turns(args, vectors, 4, queue) ? unit : 0;
 }
 
 template <typename K>
@@ -220,7 +224,7 @@ static enum roped_status launch_centred_words(const norm_args &args, struct norm
     }
     norm->n_shares = n_shares;
     return start(queue, kernel, dim3((unsigned)(n_shares * (4 / unit) / shares)), norm->n_rows,
-                 dim3(), args, err);
+                 dim3(), args, err, kCentredWordBytes * n_shares);
 }
 
 template <typename K>
@@ -242,19 +246,34 @@ static enum roped_status launch_kind(const struct norm_args &args, struct roped_
         // of a share: float32 has up to as many as centred_vectors says
         constexpr int kMost = sizeof(T) == 4 && !K::kHasHeads ? 8 : kQuarterVectors;
         const bool is_held = !is_plain && vectors <= kMostHeldVectors<T>;
-        if (const int parts =
-                is_held ? quarter_parts<K>(&args, n_shares, most_threads, queue, kMost) : 0)
+        // a lane has one or two elements of a narrow kernel's, and a block of quarters little to do
+        const bool is_crowded = !is_few && !is_aligned && has_narrow_rows<K, true>(&args) &&
+                                args.hidden <= 64 &&
+                                args.n_rows > 11 * (int64_t)queue->n_multiprocessors;
+        if (const int parts = is_held && !is_crowded
+                                  ? quarter_parts<K>(&args, n_shares, most_threads, queue, kMost)
+                                  : 0)
             return launch_quarters(vectors <= 2 * n_shares ? centred_quarters_kernel<K, 2>
                                    : is_wide               ? centred_quarters_kernel<K, kMost>
                                                            : centred_quarters_kernel<K>,
                                    few, &few, n_shares, parts, queue, err);
         if (!is_aligned && !is_few && has_narrow_rows<K, true>(&args))
             return launch_narrow<K, true>(args, queue, err);
-        // kernels of heads, and those of float32 sums, have none
-        if constexpr (!K::kHasHeads && !(K::kAdds && sizeof(T) == 4))
-            if (const int unit = is_aligned ? 0 : centred_unit<K>(&args, n_shares, queue))
-                return launch_centred_words<K>(few, &few, n_shares, unit, queue, err);
-        if (!is_aligned && has_rows_of_blocks<K>(&args) && has_turns(&args, vectors, 2, queue))
+        const bool by_lanes =
+            !is_aligned && has_rows_of_blocks<K>(&args) && has_turns(&args, vectors, 2, queue);
+        // those of float32 sums have no such kernels
+        if constexpr (!(K::kAdds && sizeof(T) == 4)) {
+            using L = of_rows<K>;
+            struct norm_args rows = args;
+            if (K::kHasHeads) // beside each other, as rows of one head
+                rows.x_pitch = rows.y_pitch = rows.residual_pitch = rows.residual_out_pitch =
+                    rows.hidden;
+            const bool may_be =
+                !is_aligned && (!K::kHasHeads || (is_packed(&args) && n_shares <= 256));
+            if (const int unit = may_be ? centred_unit<L>(&rows, n_shares, by_lanes, queue) : 0)
+                return launch_centred_words<L>(rows, &rows, n_shares, unit, queue, err);
+        }
+        if (by_lanes)
             return launch_lanes_of_blocks<K, true>(args, 32 * blocks_of(vectors, 64), queue, err);
         // a narrower row's sums wait for each other longer than for memory
         const bool may_wait = !is_aligned && vectors > 256 && vectors <= kMostHeldVectors<T> &&

@@ -382,13 +382,13 @@ static bool has_terms_apart(const struct norm_args *args, const struct roped_que
            has_many_rows(args, queue, 1);
 }
 
-// Of a few wide rows of float32 with scales of rows, or of 32 elements, which a warp has.
+// Of a few wide rows with scales of rows, or of 32 elements, which of float32 a warp has, or of 16.
 template <typename K>
 static kernel_fn<norm_codes_args> *wide_quarters_kernel_of(const quantize_args &codes)
 {
-    return codes.rule.scale == CODE_SCALE_E8M0
-               ? norm_codes_quarters_kernel<K, kWideCodeVectors, CODE_SCALE_E8M0>
-               : norm_codes_quarters_kernel<K, kWideCodeVectors>;
+    constexpr int kMost = kMostWideVectors<typename K::T>;
+    return codes.rule.scale == CODE_SCALE_F32 ? norm_codes_quarters_kernel<K, kMost>
+                                              : norm_codes_quarters_kernel<K, kMost, true>;
 }
 
 // As many threads as the norm alone would have.
@@ -416,8 +416,10 @@ static enum roped_status launch_codes(norm_codes_args args, struct roped_queue *
         args.codes.tile_shift++;
     const bool is_of_row =
         args.codes.rule.scale == CODE_SCALE_F32 && (args.codes.n_tiles == 1 || !args.codes.finds);
-    if constexpr (!K::kIsAny && sizeof(T) == 4) {
-        const bool may_be_wide = is_of_row || args.codes.rule.scale == CODE_SCALE_E8M0;
+    if constexpr (!K::kIsAny) {
+        // of 16 elements of float32 a warp would have two
+        const bool may_be_wide = is_of_row || args.codes.rule.scale == CODE_SCALE_E8M0 ||
+                                 (sizeof(T) == 2 && args.codes.rule.scale == CODE_SCALE_E4M3);
         if (const int parts = may_be_wide ? wide_parts_of_codes<K>(&norm, queue) : 0)
             return launch_quarters(wide_quarters_kernel_of<K>(args.codes), args, &args.norm,
                                    threads, parts, queue, err);

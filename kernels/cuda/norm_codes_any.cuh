@@ -1,7 +1,7 @@
 // norm_codes_any.cuh - norms into codes (norm_codes.cuh) of rows that registers of a block do not
 // hold, or that 16 bytes do not divide. They wait in shared memory (device/norm_staged.cuh). Of
 // those that have one scale each, a few are the work of four threads for each vector
-// (device/norm_quarters.cuh), as a few wide ones of float32 are, and others wait as packets
+// (device/norm_quarters.cuh), as a few wide ones are, and others wait as packets
 // (device/packet_row.cuh).
 #pragma once
 
@@ -168,34 +168,49 @@ static __global__ void __maxnreg__((kPacketRegisters<K::kAdds>))
     }
 }
 
-// The scale of a group of 32 elements of float32, of which a warp's threads have one each. Of
-// magnitudes, NaN among them, the largest has the most of bits. To all lanes; the first stores it.
-__device__ __forceinline__ code_divisor find_warp_scale(const quantize_args &codes,
-                                                        const code_rule &rule, int64_t group,
-                                                        bool is_there, float y)
+// The scale of a group whose elements so many lanes have, half a warp at most, or a warp: the
+// largest magnitude of a lane is largest. Of magnitudes, NaN among them, the largest has the most
+// of bits. To all lanes; a group's first stores it.
+template <bool kIsWarp>
+__device__ __forceinline__ code_divisor find_lanes_scale(const quantize_args &codes,
+                                                         const code_rule &rule, int lanes,
+                                                         int group, bool is_there, float largest)
 {
-    const float largest =
-        __uint_as_float(__reduce_max_sync(0xFFFFFFFFu, __float_as_uint(fabsf(y))));
-    const code_scale_made made = make_scale(rule, without_nan(rule, largest));
-    if (threadIdx.x % 32 == 0 && is_there)
+    uint32_t bits = __float_as_uint(largest);
+    if constexpr (kIsWarp)
+        bits = __reduce_max_sync(0xFFFFFFFFu, bits);
+    else
+#pragma unroll
+        for (int distance = 8; distance > 0; distance /= 2) {
+            const uint32_t other = exchange(bits, distance);
+            if (distance < lanes)
+                bits = max(bits, other);
+        }
+    const code_scale_made made = make_scale(rule, without_nan(rule, __uint_as_float(bits)));
+    if ((threadIdx.x & (lanes - 1)) == 0 && is_there)
         store_scale(rule, codes.scales, scale_at(codes.scales, blockIdx.x, group), made);
     return made.divisor;
 }
 
-// A few rows that 16 bytes do not divide, or wide ones of float32: four threads have a vector
-// (device/norm_quarters.cuh), and their results in registers until the scale is known. kScale:
-// float32, of a row, or E8M0, of float32's elements alone.
-template <typename K, int kVectors = kQuarterVectors, int kScale = CODE_SCALE_F32>
+// A few rows that 16 bytes do not divide, or wide ones: four threads have a vector
+// (device/norm_quarters.cuh), and their results in registers until the scale is known. kOfGroups:
+// of 32 elements of float32, which are a warp's, or of 16 or 32 of 16 bits, of which it has
+// several; else of a row.
+template <typename K, int kVectors = kQuarterVectors, bool kOfGroups = false>
 static __global__ void __launch_bounds__(kQuarterThreads)
     norm_codes_quarters_kernel(const __grid_constant__ norm_codes_args args)
 {
     constexpr int kEach = K::kVec / 4;
-    constexpr bool kOfGroups = kScale != CODE_SCALE_F32;
-    static_assert(!kOfGroups || (kScale == CODE_SCALE_E8M0 && kEach == 1), "a warp has a group");
     __shared__ cluster_values<float, 8 * kQuarterThreads / 32> largest_of_blocks;
     __shared__ float partial[32];
     const quantize_args &codes = args.codes;
-    code_rule rule = rule_of<kScale>(codes);
+    code_rule rule = codes.rule;
+    if constexpr (!kOfGroups)
+        rule = rule_of<CODE_SCALE_F32>(codes);
+    else if constexpr (kEach == 1)
+        rule = rule_of<CODE_SCALE_E8M0>(codes);
+    else if (rule.scale == CODE_SCALE_F32)
+        __builtin_unreachable();
     rule.element = compute_now(rule.element);
     const quarters<K> mine(args.norm);
     uint8_t *to = codes.y + blockIdx.x * codes.y_stride + (mine.first >> codes.y_shift);
@@ -211,20 +226,33 @@ static __global__ void __launch_bounds__(kQuarterThreads)
         }
     });
     if constexpr (kOfGroups) {
+        const int shift = codes.tile_shift; // vectors of a group
+        const bool is_e8m0 = kEach == 1 || rule.scale == CODE_SCALE_E8M0;
 #pragma unroll
         for (int v = 0; v < kVectors; v++) {
-            const code_divisor of_group = find_warp_scale(
-                codes, rule, (mine.first + v * mine.step) / 32, mine.has(v), y[v][0]);
-            float pair[2] = {y[v][0], exchange(y[v][0], 1)};
-            uint8_t code;
-            if (rule.element == CODE_E2M1) {
-                code = byte_of(e2m1_codes_of(rule, pair, of_group), 0);
-            } else {
-                divide_codes(rule, pair, of_group);
-                code = byte_of(fp8_codes_of<false>(pair), 0);
+            uint32_t bits = 0;
+#pragma unroll
+            for (int i = 0; i < kEach; i++)
+                if (mine.has(v, i)) // no other scale than E8M0 knows NaN
+                    bits = max(bits, __float_as_uint(is_e8m0 ? fabsf(y[v][i])
+                                                             : fmaxf(fabsf(y[v][i]), 0.0f)));
+            const code_divisor of_group =
+                find_lanes_scale<kEach == 1>(codes, rule, kEach == 1 ? 32 : 4 << shift,
+                                             (mine.first + v * mine.step) / K::kVec >> shift,
+                                             mine.has(v), __uint_as_float(bits));
+#pragma unroll
+            for (int i = 0; i < kEach; i++) {
+                float pair[2] = {y[v][i], exchange(y[v][i], 1)};
+                uint8_t code;
+                if (rule.element == CODE_E2M1) {
+                    code = byte_of(e2m1_codes_of(rule, pair, of_group), 0);
+                } else {
+                    divide_codes(rule, pair, of_group);
+                    code = byte_of(fp8_codes_of<false>(pair), 0);
+                }
+                if (mine.has(v, i) && !(threadIdx.x & codes.y_shift))
+                    to[4 * i >> codes.y_shift] = code;
             }
-            if (mine.has(v) && !(threadIdx.x & codes.y_shift))
-                *to = code;
             to += (uint32_t)mine.step >> codes.y_shift;
         }
         return;

@@ -17,7 +17,8 @@ static bool has_codes_in_quarters(const struct norm_args *args,
                                   const struct rmsnorm_quantize_plan *plan,
                                   const struct roped_queue *queue)
 {
-    return has_one_scale(&plan->quantize) && wide_parts_of_codes<K>(args, queue) > 0;
+    return sizeof(typename K::T) == 4 && has_one_scale(&plan->quantize) &&
+           wide_parts_of_codes<K>(args, queue) > 0;
 }
 
 // What args of a norm into FP8 have beside those of norm_args_of. scales is NULL where the scale is

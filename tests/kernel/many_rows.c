@@ -88,9 +88,11 @@ static void may_choose(struct random_call *made, const char *name, int one_in,
         random_call_param(made, param, source);
 }
 
-/* A scale that is given, of rows, or of groups. Is it that of groups? */
+/* A scale that is given, of rows, as int8 or FP8 have it, or of groups. Is it
+ * that of groups? */
 static bool choose_scale(struct random_call *made, struct random_source *source)
 {
+    static const char *const of_groups[] = {"mxfp8", "mxfp4", "nvfp4"};
     const int kind = (int)random_int(source, 0, 3);
     if (kind == 0)
         set_param(made, "dequant_scale", "0.05");
@@ -99,7 +101,9 @@ static bool choose_scale(struct random_call *made, struct random_source *source)
     if (kind == 2)
         set_param(made, "group_size", "128");
     if (kind == 3)
-        set_param(made, "output_dtype", "mxfp8");
+        set_param(made, "output_dtype", of_groups[random_int(source, 0, 2)]);
+    if (kind == 1 && random_once_in(source, 2))
+        set_param(made, "output_dtype", "int8");
     return kind >= 2;
 }
 
@@ -139,6 +143,19 @@ void rows_of_warps_shapes(struct random_call *made,
 {
     const enum roped_dtype dtype = random_type(source);
     norm_shapes(made, dtype, random_int(source, 264, 2400), 128, source);
+}
+
+void many_heads_shapes(struct random_call *made, struct random_source *source)
+{
+    enum { HEADS = 16 };
+    const enum roped_dtype dtype = random_type(source);
+    const int64_t rows = random_int(source, 17, 80);
+    const int64_t width = HEADS * random_int(source, 385, 2048);
+    set_param(made, "heads", "16");
+    for (int i = 0; i < roped_op_inputs(made->op); i++)
+        if (is_of_columns(made->op, i) ||
+            !(made->op->in[i].flags & ROPED_OPTIONAL))
+            give(made, i, dtype, rows, width);
 }
 
 void many_terms_shapes(struct random_call *made, struct random_source *source)

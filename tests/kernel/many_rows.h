@@ -14,8 +14,12 @@ void many_rows_shapes(struct random_call *made, struct random_source *source);
 
 /* The same of norms: 2 to 6 rows of 17 to 4,224 packets of 16 bytes, or 7,168
  * of float32, half of them narrow, and half of whole packets, as FP8 with every
- * kind of scale, or MXFP8, where there are codes. */
+ * kind of scale, int8, MXFP8, MXFP4 or NVFP4, where there are codes. */
 void any_width_shapes(struct random_call *made, struct random_source *source);
+
+/* Norms of 272 to 1,280 heads of 385 to 2,048 elements, which mostly begin at
+ * addresses that 16 bytes do not divide. */
+void many_heads_shapes(struct random_call *made, struct random_source *source);
 
 /* Sums of scaled terms, of more rows than a device holds in registers at once,
  * into codes. */

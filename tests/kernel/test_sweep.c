@@ -40,6 +40,7 @@ static const struct rule {
      VALUES(AWAY) | VALUES(POSITIVE)},
     {.op = "rmsnorm_backward", .shapes = many_rows_shapes, .one_in = 21},
     {.op = "layer_norm_backward", .shapes = many_rows_shapes, .one_in = 21},
+    {.op = "layer_norm", .shapes = many_heads_shapes, .one_in = 21},
     {.op = "add_rmsnorm_quantize", .shapes = many_terms_shapes, .one_in = 21},
 };
 

@@ -1,18 +1,20 @@
 // norm_centred_words.cuh - the centred norm (norm_centred.cuh) of many rows at addresses that 16
-// bytes do not divide, a block each, by words of one element or of two (norm_words.cuh).
+// bytes do not divide, a block each, by words of one element or of two (norm_words.cuh). Heads are
+// such rows, where they lie beside each other.
 #pragma once
 
 #include "cuda/device/norm_centred.cuh"
 #include "cuda/device/norm_words.cuh"
 
-// What the threads of a row tell each other: of each share, of each warp of shares, and of all.
+// What the threads of a row tell each other: of each share, in as much shared memory as a launch
+// says, and of each warp of shares. Sums about a mean take the places of those that made it, and
+// sums in double those of others: small blocks find as much room as their threads do.
 template <typename Acc>
 struct centred_word_sums {
-    Acc of_share[512];
-    two_sums<Acc> about_share[512];
     float mean_of_warp[16];
     warp_sums<Acc> of_warp[16];
 };
+constexpr int kCentredWordBytes = (int)sizeof(two_sums<double>); // of a share
 
 // n_shares are whole warps, 512 at most; a thread has share i of its own at as(i). sum_of(i), and
 // about(i, mean), are its parts of those sums.
@@ -23,6 +25,8 @@ __device__ __forceinline__ row_scale centre_words(const norm_args &args,
 {
     const int n_shares = args.n_shares, n_warps = n_shares / 32;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    Acc *const of_share = reinterpret_cast<Acc *>(staged_rows);
+    two_sums<Acc> *const about_share = reinterpret_cast<two_sums<Acc> *>(staged_rows);
     const auto as = [&](int i) { return (int)threadIdx.x / kThreads + i * (n_shares / kShares); };
     const auto over_threads = [](auto x) {
 #pragma unroll
@@ -34,7 +38,7 @@ __device__ __forceinline__ row_scale centre_words(const norm_args &args,
     for (int i = 0; i < kShares; i++) {
         const Acc sum = over_threads(sum_of(i));
         if (threadIdx.x % kThreads == 0)
-            sums.of_share[as(i)] = sum;
+            of_share[as(i)] = sum;
     }
     __syncthreads();
     const row_threads<true> group{n_shares, (int)threadIdx.x};
@@ -42,7 +46,7 @@ __device__ __forceinline__ row_scale centre_words(const norm_args &args,
     if (warp < n_warps) {
         const int n = group.held_by_warp(args.hidden, K::kVec);
         known.n = (float)n;
-        known.mean = (float)(sum_in_warp<32>(sums.of_share[threadIdx.x]) * inverse_of<Acc>(n));
+        known.mean = (float)(sum_in_warp<32>(of_share[threadIdx.x]) * inverse_of<Acc>(n));
         if (lane == 0)
             sums.mean_of_warp[warp] = known.mean;
     }
@@ -51,11 +55,11 @@ __device__ __forceinline__ row_scale centre_words(const norm_args &args,
     for (int i = 0; i < kShares; i++) {
         const two_sums<Acc> about = over_threads(about_of(i, sums.mean_of_warp[as(i) / 32]));
         if (threadIdx.x % kThreads == 0)
-            sums.about_share[as(i)] = about;
+            about_share[as(i)] = about;
     }
     __syncthreads();
     if (warp < n_warps) {
-        known.about = sum_in_warp<32>(sums.about_share[threadIdx.x]);
+        known.about = sum_in_warp<32>(about_share[threadIdx.x]);
         if (lane == 0)
             sums.of_warp[warp] = known;
     }
@@ -68,7 +72,8 @@ __device__ __forceinline__ row_scale centre_words(const norm_args &args,
 }
 
 template <typename K, int kUnit, int kShares, int kSlots>
-__global__ void __maxnreg__((kUnit * kSlots * K::kVec / 4 > 8 ? 64 : 56))
+__global__ void __maxnreg__((kUnit * kSlots * K::kVec / 4 > 8 && (K::kAdds || kSlots > 4) ? 64
+                                                                                          : 56))
     centred_words_kernel(const __grid_constant__ struct norm_args args)
 {
     using T = typename K::T;
@@ -83,8 +88,12 @@ __global__ void __maxnreg__((kUnit * kSlots * K::kVec / 4 > 8 ? 64 : 56))
     const char *x = compute_now(source.x + offset), *second = x;
     if constexpr (K::kAdds)
         second = compute_now(source.residual + offset);
-    const char *weights = static_cast<const char *>(weights_of<K>(args, args.weight, row));
-    const char *biases = static_cast<const char *>(weights_of<K>(args, args.bias, row));
+    // heads are rows with weights of their own
+    const int64_t of_head = (uint32_t)row % (uint32_t)args.heads * args.hidden * (int64_t)sizeof(T);
+    const char *weights = static_cast<const char *>(args.weight);
+    const char *biases = static_cast<const char *>(args.bias);
+    weights = weights ? weights + of_head : nullptr;
+    biases = biases ? biases + of_head : nullptr;
     let_next_start();
     wait_for_previous();
     uint32_t raw[kSlots][kEach], raw_second[K::kAdds ? kSlots : 1][kEach];
@@ -114,7 +123,7 @@ __global__ void __maxnreg__((kUnit * kSlots * K::kVec / 4 > 8 ? 64 : 56))
         }
     };
     const auto scale_by = [&](auto &all, bool &is_done) {
-        using Acc = std::remove_reference_t<decltype(all.of_share[0])>;
+        using Acc = decltype(all.of_warp[0].about.first);
         const auto sum_of = [&](int i) {
             Acc part[kUnit] = {};
 #pragma unroll
