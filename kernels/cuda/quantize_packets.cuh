@@ -11,6 +11,7 @@
 //     S::values<n>(args, packet, x)                its values
 //     S::finish_before_wait(args, addresses)       stream.cuh; and of what the call asks S for
 //     S::kIsCheap          do values take hardly any time?
+//     S::kIsRare           does hardly any call ask for them?
 //     S::shifted           a packet at any address (device/shifted.cuh), of whose values left are
 //                          in the row: start(args, addresses, left), and finish()
 //
@@ -470,9 +471,11 @@ static enum roped_status find_tensor_scale(const typename S::args &args, bool is
     constexpr int64_t kMostBlocks = 2048;
     CHECK_RETURN(queue->backend,
                  cudaMemsetAsync(args.codes.scales.data, 0, sizeof(float), queue->stream), err);
-    enum roped_status status = launch_packets<S, kVecOf<typename S::T>>(
-        args, is_packed ? tensor_kernel<S, false> : tensor_kernel<S, true>, kMostBlocks, queue,
-        err);
+    kernel_fn<typename S::args> *kernel = tensor_kernel<S, true>;
+    if constexpr (!S::kIsRare)
+        kernel = is_packed ? tensor_kernel<S, false> : kernel;
+    enum roped_status status =
+        launch_packets<S, kVecOf<typename S::T>>(args, kernel, kMostBlocks, queue, err);
     return status ? status : start(queue, finish_kernel, dim3(1), 1, dim3(1), args.codes, err);
 }
 
