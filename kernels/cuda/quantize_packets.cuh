@@ -216,7 +216,6 @@ static __global__ void __launch_bounds__(kThreads, (kBlocksOfPackets<S, kVectors
     constexpr int kVec = kVecOf<typename S::T>, n = kVectors * kVec;
     const quantize_args &codes = args.codes;
     const code_rule rule = rule_of<kScale>(codes);
-    let_next_start();
     uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
     uint32_t row = quotient(i, codes.to_row), packet = i - row * codes.packets;
     bool is_inside = i < codes.n_packets;
@@ -226,6 +225,7 @@ static __global__ void __launch_bounds__(kThreads, (kBlocksOfPackets<S, kVectors
     const auto second = S::template at<kVec>(args, place, column + kVec);
     S::finish_before_wait(args, from);
     wait_for_previous();
+    let_next_start();
     const auto raw = is_inside ? S::template load<kVec>(args, from) : S::template none<kVec>();
     auto other = S::template none<kVec>();
     if (kVectors == 2 && is_inside && is_whole)
@@ -278,7 +278,8 @@ static __global__ void __launch_bounds__(kThreads)
     shifted_packet_kernel(const __grid_constant__ typename S::args args)
 {
     const quantize_args &codes = args.codes;
-    let_next_start();
+    if (kVec == 1)
+        let_next_start();
     const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
     const uint32_t row = quotient(i, codes.to_row), packet = i - row * codes.packets;
     const int64_t column = (int64_t)packet * kVec, place = codes.first_row + row;
@@ -289,6 +290,8 @@ static __global__ void __launch_bounds__(kThreads)
         return;
     S::finish_before_wait(args, from);
     wait_for_previous();
+    if (kVec != 1)
+        let_next_start();
     float x[kVec];
     if constexpr (kVec == 1) {
         S::template values<1, true>(args, S::template load<1>(args, from), x);
