@@ -192,7 +192,6 @@ static __global__ void __launch_bounds__(kActThreads)
     place.column -= off;
     const int first = max(0, (int)-place.column);
     const int last = (int)min((int64_t)kVec, args.rows.width - place.column);
-    let_next_start();
     if (i >= args.rows.n_packets || last <= first)
         return;
     const act_addresses<T, kIsPairs, kVec> at(args.of, place);
@@ -201,6 +200,7 @@ static __global__ void __launch_bounds__(kActThreads)
     to += place.column;
     finish_before_wait(at.gate, at.up, to);
     wait_for_previous();
+    let_next_start();
     if constexpr (kIsPairs) {
         act_pairs<kSize> pairs;
         uint4 low, high;
@@ -230,7 +230,8 @@ static __global__ void __launch_bounds__(kActThreads)
     act_kernel(const __grid_constant__ struct act_args args)
 {
     constexpr int kVec = kActVec<T, kAccess>;
-    let_next_start();
+    if (kAccess == kActSingle)
+        let_next_start();
     const act_place<kVec> place(args.rows);
     const act_addresses<T, kIsPairs, kVec> at(args.of, place);
     T *to = static_cast<T *>(args.y) + place.row * args.y_stride + place.column;
@@ -238,6 +239,8 @@ static __global__ void __launch_bounds__(kActThreads)
         return;
     finish_before_wait(at.gate, at.up, to);
     wait_for_previous();
+    if (kAccess != kActSingle)
+        let_next_start();
     float gate[kVec], up[kVec] = {};
     load_operands<T, kIsPairs, kAccess, kVec>(args.of, at, place.n(), gate, up);
     act_on<T, kKind>(args, kIsPairs || args.of.up, gate, up);

@@ -90,7 +90,8 @@ static __global__ void __launch_bounds__(kActThreads, (kBlocksAtOnce<T, kAccess>
     act_gradient_kernel(const __grid_constant__ struct act_gradient_args args)
 {
     constexpr int kVec = kActVec<T, kAccess>;
-    let_next_start();
+    if (kAccess == kActSingle)
+        let_next_start();
     const act_place<kVec> place(args.rows);
     const act_addresses<T, kIsPairs, kVec> at(args.of, place), to(args.grad, place);
     const T *from = static_cast<T *>(args.grad_y) + place.row * args.grad_y_stride + place.column;
@@ -101,6 +102,8 @@ static __global__ void __launch_bounds__(kActThreads, (kBlocksAtOnce<T, kAccess>
     else
         finish_addresses(at.gate, at.up, to.gate, to.up, from);
     wait_for_previous();
+    if (kAccess != kActSingle)
+        let_next_start();
     float g[kVec], gate[kVec], up[kVec] = {};
     if constexpr (kAccess == kActShifted) {
         shifted_vector<(int)sizeof(T)> of_g;
@@ -163,7 +166,6 @@ static __global__ void __launch_bounds__(kActThreads)
     constexpr int kVec = kWords * kUnit, kApart = 32 * kUnit, kOf = kIsPairs ? 2 : kUnit;
     using word = act_word<T, kUnit>;
     using operand = act_word<T, kOf>;
-    let_next_start();
     const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
     const uint32_t row = quotient(i, args.rows.to_row), packet = i - row * args.rows.packets;
     const int64_t column = (int64_t)(packet / 32) * (32 * kVec) + packet % 32 * kUnit;
@@ -180,6 +182,7 @@ static __global__ void __launch_bounds__(kActThreads)
         return;
     finish_addresses(from, gates, ups, to_gates, to_ups);
     wait_for_previous();
+    let_next_start();
     typename word::raw of_g[kWords];
     typename operand::raw of_gate[kWords], of_up[kIsPairs ? 1 : kWords];
 #pragma unroll

@@ -84,8 +84,11 @@ static enum roped_status launch_pair_staged(struct pair_args *args, int n_shares
     if constexpr (!kIsAligned && kHasWords<K>)
         if (const int unit = word_unit<K, pair_args>(norm, n_shares, queue))
             return launch_words<K>(*args, norm, n_shares, unit, queue, err);
-    // to shift vectors of rows of a warp, or of half of one, takes longer than all else
-    if (!kIsAligned && K::kAdds && n_shares >= 16 && n_shares <= 32)
+    // to shift vectors of rows of a warp, or of half of one, takes longer than all else, and so it
+    // does of a quarter of one where rows are not many
+    const bool has_some = norm->n_rows <= 64 * (int64_t)queue->n_multiprocessors;
+    const int least = sizeof(typename K::T) == 2 && has_some ? 8 : 16;
+    if (!kIsAligned && K::kAdds && n_shares >= least && n_shares <= 32)
         return launch_norm_quarters<K>(*args, norm, n_shares, 1, queue, err);
     if (!kIsAligned)
         if (const int64_t bytes = bytes_of_packets<K>(norm, n_shares, queue))

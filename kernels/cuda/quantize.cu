@@ -85,13 +85,13 @@ static __global__ void __launch_bounds__(kThreads)
     constexpr int kVec = kVecOf<T>, n = 2 * kVec, kSize = (int)sizeof(T);
     const quantize_args &codes = args.codes;
     const code_rule rule = rule_of<CODE_SCALE_F32>(codes);
-    let_next_start();
     const int64_t column = (int64_t)(blockIdx.x * blockDim.x + threadIdx.x) * n;
     const int left = (int)min(codes.width - column, (int64_t)n); // 0 or below: none
     const T *from = S::template at<kVec>(args, 0, column);
     uint8_t *const to = codes.y + column;
     finish_before_wait(from, to);
     wait_for_previous();
+    let_next_start();
     uint4 raw[2];
 #pragma unroll
     for (int v = 0; v < 2; v++)

@@ -11,6 +11,7 @@
 //     S::values<n>(args, packet, x)                its values
 //     S::finish_before_wait(args, addresses)       stream.cuh; and of what the call asks S for
 //     S::kIsCheap          do values take hardly any time?
+//     S::kIsRare           does hardly any call ask for them?
 //     S::shifted           a packet at any address (device/shifted.cuh), of whose values left are
 //                          in the row: start(args, addresses, left), and finish()
 //
@@ -215,7 +216,6 @@ static __global__ void __launch_bounds__(kThreads, (kBlocksOfPackets<S, kVectors
     constexpr int kVec = kVecOf<typename S::T>, n = kVectors * kVec;
     const quantize_args &codes = args.codes;
     const code_rule rule = rule_of<kScale>(codes);
-    let_next_start();
     uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
     uint32_t row = quotient(i, codes.to_row), packet = i - row * codes.packets;
     bool is_inside = i < codes.n_packets;
@@ -225,6 +225,7 @@ static __global__ void __launch_bounds__(kThreads, (kBlocksOfPackets<S, kVectors
     const auto second = S::template at<kVec>(args, place, column + kVec);
     S::finish_before_wait(args, from);
     wait_for_previous();
+    let_next_start();
     const auto raw = is_inside ? S::template load<kVec>(args, from) : S::template none<kVec>();
     auto other = S::template none<kVec>();
     if (kVectors == 2 && is_inside && is_whole)
@@ -277,7 +278,8 @@ static __global__ void __launch_bounds__(kThreads)
     shifted_packet_kernel(const __grid_constant__ typename S::args args)
 {
     const quantize_args &codes = args.codes;
-    let_next_start();
+    if (kVec == 1)
+        let_next_start();
     const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
     const uint32_t row = quotient(i, codes.to_row), packet = i - row * codes.packets;
     const int64_t column = (int64_t)packet * kVec, place = codes.first_row + row;
@@ -288,6 +290,8 @@ static __global__ void __launch_bounds__(kThreads)
         return;
     S::finish_before_wait(args, from);
     wait_for_previous();
+    if (kVec != 1)
+        let_next_start();
     float x[kVec];
     if constexpr (kVec == 1) {
         S::template values<1, true>(args, S::template load<1>(args, from), x);
@@ -470,9 +474,11 @@ static enum roped_status find_tensor_scale(const typename S::args &args, bool is
     constexpr int64_t kMostBlocks = 2048;
     CHECK_RETURN(queue->backend,
                  cudaMemsetAsync(args.codes.scales.data, 0, sizeof(float), queue->stream), err);
-    enum roped_status status = launch_packets<S, kVecOf<typename S::T>>(
-        args, is_packed ? tensor_kernel<S, false> : tensor_kernel<S, true>, kMostBlocks, queue,
-        err);
+    kernel_fn<typename S::args> *kernel = tensor_kernel<S, true>;
+    if constexpr (!S::kIsRare)
+        kernel = is_packed ? tensor_kernel<S, false> : kernel;
+    enum roped_status status =
+        launch_packets<S, kVecOf<typename S::T>>(args, kernel, kMostBlocks, queue, err);
     return status ? status : start(queue, finish_kernel, dim3(1), 1, dim3(1), args.codes, err);
 }
 

@@ -5,8 +5,8 @@
 #include <limits.h>
 #include <stdint.h>
 
-// Early in every kernel: the blocks of the next kernel may take places that are free. They wait for
-// this kernel in their turn, so the order of the stream holds.
+// The blocks of the next kernel may take free places, and wait there in their turn. Called before
+// the wait that is soonest; behind it, as packets do, places fill evenly (NOTES.md, 'Launches').
 __device__ __forceinline__ void let_next_start()
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
