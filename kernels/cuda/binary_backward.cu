@@ -17,6 +17,8 @@
 //       terms
 //     both operands      sweep_both_kernel      once per gradient (binary_both.cuh); in one pass
 //                                               where a row has one element of a or b
+//       each in a dim,   grid_kernel            the same, in one pass: a thread has all of the few
+//       one of few                              of its columns (binary_grid.cuh)
 //       many odd         few_columns_kernel     each such gradient by single elements: a thread
 //       columns of few                          has all terms of its columns (binary_few.cuh)
 //       terms

@@ -1,10 +1,12 @@
 // binary_both.cuh - both gradients of a binary function whose operands are both broadcast, in one
 // launch: each by a pass of its own (binary_sweep.cuh), or in one pass where each row has one
-// element of an operand. Many odd columns of few terms are a launch of single elements each.
+// element of an operand, or each operand a dim of its own (binary_grid.cuh). Many odd columns of
+// few terms are a launch of single elements each.
 #pragma once
 
 #include "cuda/binary_elements.cuh"
 #include "cuda/binary_few.cuh"
+#include "cuda/binary_grid.cuh"
 #include "cuda/binary_parts.cuh"
 #include "cuda/binary_sweep_launch.cuh"
 
@@ -396,12 +398,15 @@ static enum roped_status launch_both(const struct roped_call *call, struct roped
 {
     const struct binary_plan *plan = reinterpret_cast<const struct binary_plan *>(call->plan);
     struct both_args both = {};
+    struct grid_args grid = {};
     struct sweep_args cross = {};
     enum roped_status status = ROPED_OK;
     int n_sides = 0;
     int32_t without_packets = 0; // sides
     if (is_of_elements(plan, BINARY_IN_A) && is_of_elements(plan, BINARY_IN_B))
         return launch_elements<T>(call, BINARY_IN_A | BINARY_IN_B, queue, err);
+    if (name_grid<T>(call, &grid))
+        return launch_grid<T>(&grid, queue, err);
     bool is_plain;
     if (name_cross<T>(call, plan, &cross, &is_plain))
         return launch_cross<T>(&cross, is_plain, queue, err);
