@@ -328,16 +328,17 @@ static enum roped_status launch_cross(struct sweep_args *args, bool is_plain,
 }
 
 // Not of few elements, which one launch of both sides waits for once, nor of few rows of very many
-// panels.
+// panels. Few odd rows would leave most step lanes without one.
 template <typename T>
 static bool is_of_plain_cross(const struct binary_plan *plan)
 {
     constexpr int64_t kFew = 1 << 20, kFewRows = 256, kPanelsOfRow = 24, kMostPanels = 8 << 10;
+    constexpr int64_t kFewOddRows = 32;
     const int64_t width = inner_dim(plan, 0), n_rows = inner_dim(plan, 1);
     const int64_t n_panels = width / (31 * kVecOf<T>)+1;
     const int64_t n_blocks = plan->n / (width * n_rows) * n_panels;
     return n_blocks <= kMostPanels &&
-           (width % kVecOf<T> != 0 || // whose two passes would have no packets
+           ((width % kVecOf<T> != 0 && n_rows >= kFewOddRows) || // two passes shift packets
             ((plan->n > kFew || n_rows > kFewRows) &&
              (n_blocks <= kBothAtOnce || kPanelsOfRow * n_rows > n_blocks)));
 }
