@@ -10,11 +10,15 @@
 //                                               (binary_turn.cuh)
 //       of narrow rows   rows_kernel,           the same, rows that follow each other in memory as
 //                        columns_kernel         one (binary_rows.cuh, binary_columns.cuh)
+//       of odd columns,  tile_kernel            the same, tiles that follow each other in memory as
+//       others around                           one (binary_tiles.cuh)
 //       of many odd      few_terms_kernel       the same by single elements: a thread has all terms
 //       columns of few                          of its columns (binary_few.cuh)
 //       terms
 //     both operands      sweep_both_kernel      once per gradient (binary_both.cuh); in one pass
 //                                               where a row has one element of a or b
+//       each in a dim,   grid_kernel            the same, in one pass: a thread has all of the few
+//       one of few                              of its columns (binary_grid.cuh)
 //       many odd         few_columns_kernel     each such gradient by single elements: a thread
 //       columns of few                          has all terms of its columns (binary_few.cuh)
 //       terms
@@ -31,6 +35,7 @@
 #include "cuda/binary_columns.cuh"
 #include "cuda/binary_few.cuh"
 #include "cuda/binary_rows.cuh"
+#include "cuda/binary_tiles.cuh"
 #include "cuda/binary_turn.cuh"
 
 // ------------------------------------------------------------------------------------ elementwise
@@ -112,6 +117,7 @@ static enum roped_status launch_one(const struct roped_call *call, int32_t sum_s
     const struct binary_plan *plan = reinterpret_cast<const struct binary_plan *>(call->plan);
     struct sweep_args args = {};
     struct columns_shape columns;
+    struct tile_args tiles = {};
     name_tensors(call, sum_side, &args.sum);
     if (is_of_rows<T>(plan, sum_side, args.sum))
         return launch_rows<T>(plan, args.sum, queue, err);
@@ -124,6 +130,8 @@ static enum roped_status launch_one(const struct roped_call *call, int32_t sum_s
         return launch_elements<T>(call, sum_side, queue, err);
     if (is_of_columns<T>(plan, sum_side, args.sum, &columns))
         return launch_columns<T>(&columns, args.sum, queue, err);
+    if (is_of_tiles<T>(plan, sum_side, args.sum, &tiles))
+        return launch_tiles<T>(&tiles, args.sum, queue, err);
     if (!name_sweep<T>(call, sum_side, kSweepOne, &args) ||
         is_of_few_terms(&args, keeps_columns(plan, sum_side)))
         return launch_elements<T>(call, sum_side, queue, err);

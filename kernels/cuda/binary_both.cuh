@@ -1,10 +1,12 @@
 // binary_both.cuh - both gradients of a binary function whose operands are both broadcast, in one
 // launch: each by a pass of its own (binary_sweep.cuh), or in one pass where each row has one
-// element of an operand. Many odd columns of few terms are a launch of single elements each.
+// element of an operand, or each operand a dim of its own (binary_grid.cuh). Many odd columns of
+// few terms are a launch of single elements each.
 #pragma once
 
 #include "cuda/binary_elements.cuh"
 #include "cuda/binary_few.cuh"
+#include "cuda/binary_grid.cuh"
 #include "cuda/binary_parts.cuh"
 #include "cuda/binary_sweep_launch.cuh"
 
@@ -326,16 +328,17 @@ static enum roped_status launch_cross(struct sweep_args *args, bool is_plain,
 }
 
 // Not of few elements, which one launch of both sides waits for once, nor of few rows of very many
-// panels.
+// panels. Few odd rows would leave most step lanes without one.
 template <typename T>
 static bool is_of_plain_cross(const struct binary_plan *plan)
 {
     constexpr int64_t kFew = 1 << 20, kFewRows = 256, kPanelsOfRow = 24, kMostPanels = 8 << 10;
+    constexpr int64_t kFewOddRows = 32;
     const int64_t width = inner_dim(plan, 0), n_rows = inner_dim(plan, 1);
     const int64_t n_panels = width / (31 * kVecOf<T>)+1;
     const int64_t n_blocks = plan->n / (width * n_rows) * n_panels;
     return n_blocks <= kMostPanels &&
-           (width % kVecOf<T> != 0 || // whose two passes would have no packets
+           ((width % kVecOf<T> != 0 && n_rows >= kFewOddRows) || // two passes shift packets
             ((plan->n > kFew || n_rows > kFewRows) &&
              (n_blocks <= kBothAtOnce || kPanelsOfRow * n_rows > n_blocks)));
 }
@@ -396,12 +399,15 @@ static enum roped_status launch_both(const struct roped_call *call, struct roped
 {
     const struct binary_plan *plan = reinterpret_cast<const struct binary_plan *>(call->plan);
     struct both_args both = {};
+    struct grid_args grid = {};
     struct sweep_args cross = {};
     enum roped_status status = ROPED_OK;
     int n_sides = 0;
     int32_t without_packets = 0; // sides
     if (is_of_elements(plan, BINARY_IN_A) && is_of_elements(plan, BINARY_IN_B))
         return launch_elements<T>(call, BINARY_IN_A | BINARY_IN_B, queue, err);
+    if (name_grid<T>(call, &grid))
+        return launch_grid<T>(&grid, queue, err);
     bool is_plain;
     if (name_cross<T>(call, plan, &cross, &is_plain))
         return launch_cross<T>(&cross, is_plain, queue, err);

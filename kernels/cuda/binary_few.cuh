@@ -199,15 +199,22 @@ constexpr int64_t kMostTerms = 32;
 constexpr int64_t kLeastWidth = 8 * kFewThreads;
 
 // Has the gradient that is summed so many columns that threads with all terms of one or more fill
-// the device, and few terms for each? The other gradient is not summed.
+// the device, and few terms for each? The other gradient is not summed. Quotients of float32, which
+// wait for code as long as for memory, come by it where rows are whole packets, too, if there are
+// so many more columns than terms.
 template <typename T>
 static bool is_of_few_columns(const struct binary_plan *plan, int32_t sum_side)
 {
     struct sum_args args;
+    constexpr int64_t kFewQuotients = 16, kLanesOfQuotient = 6 << 10, kLeastQuotients = 1 << 19;
     const int64_t width = inner_dim(plan, 0);
     const bool is_light = sizeof(T) == 4 && plan->function != BINARY_DIV;
     const int64_t most = kMostTerms * (is_light ? 2 : 1);
     name_dims(plan, sum_side, 0, &args);
+    if (sizeof(T) == 4 && plan->function == BINARY_DIV && plan->rank == 2 &&
+        keeps_columns(plan, sum_side) && args.n_steps <= kFewQuotients &&
+        width >= kLanesOfQuotient * args.n_steps && plan->n >= kLeastQuotients)
+        return true;
     return keeps_columns(plan, sum_side) && width % kVecOf<T> != 0 && width >= kLeastWidth &&
            args.n_kept_dims <= 2 && args.n_dims == args.n_kept_dims + 1 && args.n_steps <= most &&
            args.n_kept >= kFillingThreads / 2 && args.n_kept / width <= UINT16_MAX;

@@ -118,6 +118,7 @@ static inline bool is_alone(const struct sweep_args *args)
 }
 
 // The fewest steps that a thread should take: one of few quotients of rows, and of float32 columns.
+// Many of columns are whole iterations.
 template <int kVec>
 static int64_t fewest_steps(const struct sweep_args *args, bool is_columns)
 {
@@ -126,28 +127,38 @@ static int64_t fewest_steps(const struct sweep_args *args, bool is_columns)
     const bool is_one = is_columns ? kVec == 4 && is_alone(args) && args->sum.kind != kBinaryMul &&
                                          n_packets <= kFillingThreads / 2
                                    : is_of_few_quotients(args);
-    return is_one ? 1 : steps_of_thread(n_packets);
+    const int64_t steps = steps_of_thread(n_packets);
+    if (is_columns && steps > kFewSteps)
+        return steps / kSweepUnroll * kSweepUnroll;
+    return is_one ? 1 : steps;
 }
 
 // Sums over the columns of rows, by threads of so many steps. Step lanes of a row are 8 or more,
 // 128 bytes, or 2, a sector, where another gradient is made beside it: what that reads is in L2. Of
 // few quotients segments are a step, for they take long, and before there are segments a block has
 // more threads. But those of 16-bit types are products with an inverse: an iteration of them takes
-// less than either. Returns the threads of a block.
+// less than either. Of many packets 8 lanes with three iterations do what 16 do in two that are not
+// full. Returns the threads of a block.
 template <int kVec>
 static int lay_out_rows(struct sweep_args *args, int64_t steps)
 {
+    constexpr int kLeast = 8;
     struct sum_args *sum = &args->sum;
     const int64_t taken = blocks_of(sum->n_steps, kSumThreads);
     const bool divides = is_of_few_quotients(args);
+    const bool is_many = sum->n_kept * sum->n_steps >= kFewSteps * kFillingThreads;
     const bool is_few = sum->n_kept <= kMultiprocessors && (!divides || kVec == 4);
     const int most = is_few && taken > (divides ? 1 : kSweepUnroll) && taken <= kStepsOfCut
                          ? args->most_threads
                          : kSumThreads;
     const int64_t spread =
-        spread_of_row(sum->n_steps, args->packets, steps, most, is_alone(args) ? 8 : 2);
+        spread_of_row(sum->n_steps, args->packets, steps, most, is_alone(args) ? kLeast : 2);
     const int n_threads = threads_of_block(sum->n_kept * spread, spread, most);
-    const int step_lanes = power_of_two(spread, n_threads);
+    int step_lanes = power_of_two(spread, n_threads);
+    const int64_t of_half = blocks_of(sum->n_steps, kLeast);
+    if (step_lanes == 2 * kLeast && is_alone(args) && is_many && of_half > 2 * kSweepUnroll &&
+        of_half <= 3 * kSweepUnroll)
+        step_lanes = kLeast;
     if (divides)
         cut_steps(sum, step_lanes, steps, 1, kVec == 8 ? kSweepUnroll : 1);
     else
