@@ -352,8 +352,9 @@ static int64_t blocks_of_few(const struct norm_gradient_args &args, int64_t vect
                    : 0;
     if (args.n_rows <= kMultiprocessors) {
         // without a second sum threads have a row of up to 2,048 vectors in registers
-        const int64_t least = sizeof(T) == 2 && kCentres ? kPacketVectors : 513;
-        const bool has_others = kRounds || args.n_rows <= (sizeof(T) == 2 ? 24 : 48) ||
+        constexpr bool kIsSlow = sizeof(T) == 2 && kCentres;
+        const int64_t least = kIsSlow ? kPacketVectors : 513;
+        const bool has_others = kRounds || args.n_rows <= (kIsSlow ? 24 : 48) ||
                                 args.hidden == args.sum_pitch || args.sum_pitch <= kFewColumns;
         return has_others || (vectors >= least && vectors <= 2048) ||
                        args.n_rows > most_blocks(&args, 1)

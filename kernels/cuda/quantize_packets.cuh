@@ -214,8 +214,11 @@ static __global__ void __launch_bounds__(kThreads, (kBlocksOfPackets<S, kVectors
     packet_kernel(const __grid_constant__ typename S::args args)
 {
     constexpr int kVec = kVecOf<typename S::T>, n = kVectors * kVec;
+    constexpr bool kIsLate = !S::kIsCheap || kScale == CODE_SCALE_F32;
     const quantize_args &codes = args.codes;
     const code_rule rule = rule_of<kScale>(codes);
+    if (!kIsLate)
+        let_next_start();
     uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
     uint32_t row = quotient(i, codes.to_row), packet = i - row * codes.packets;
     bool is_inside = i < codes.n_packets;
@@ -225,7 +228,8 @@ static __global__ void __launch_bounds__(kThreads, (kBlocksOfPackets<S, kVectors
     const auto second = S::template at<kVec>(args, place, column + kVec);
     S::finish_before_wait(args, from);
     wait_for_previous();
-    let_next_start();
+    if (kIsLate)
+        let_next_start();
     const auto raw = is_inside ? S::template load<kVec>(args, from) : S::template none<kVec>();
     auto other = S::template none<kVec>();
     if (kVectors == 2 && is_inside && is_whole)
