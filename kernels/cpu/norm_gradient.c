@@ -68,6 +68,7 @@ static struct cpu_gradient_row row_of(const struct gradient_loop *loop,
     return row;
 }
 
+/* A row's gradient, and what it adds to the segment's sums. */
 static void descend(const struct gradient_loop *loop,
                     struct cpu_gradient_row *row, bool is_tame,
                     struct segment_sums *sums)
@@ -133,10 +134,10 @@ static void gradient_segments(void *context, int64_t begin, int64_t end)
     const struct gradient_loop *loop = context;
     const int64_t n_rows = loop->plan->n_rows;
     const int64_t n = loop->n_sums * loop->room, step = rows_per_step(loop);
+    float *const few = loop->few + begin * n; /* of one after the other */
     for (int64_t segment = begin; segment < end; segment++) {
         struct segment_sums sums = {.total = loop->partial + segment * n,
-                                    .few = loop->few +
-                                           begin * n}; /* all these segments' */
+                                    .few = few};
         const int64_t first = segment * loop->segment_rows;
         const int64_t last = cpu_smaller(n_rows, first + loop->segment_rows);
         memset(sums.total, 0, (size_t)n * sizeof *sums.total);
@@ -159,15 +160,16 @@ static void sum_columns(void *context, int64_t begin, int64_t end)
     const int64_t n_blocks = cpu_ceil_div(width, CPU_BLOCK);
     for (int64_t block = begin; block < end; block++) {
         const struct roped_tensor *to = loop->sum_to[block / n_blocks];
+        const struct cpu_conversion narrow = {.from = ROPED_F32,
+                                              .to = to->dtype};
         const int64_t i = block % n_blocks * CPU_BLOCK;
-        const struct cpu_gradient_total total = {
-            .to_type = to->dtype,
-            .to = cpu_at(to->data, i, roped_dtype_bytes(to->dtype)),
-            .from = loop->partial + block / n_blocks * loop->room + i,
-            .n_parts = loop->n_segments,
-            .stride = loop->n_sums * loop->room,
-            .n = cpu_smaller(width - i, CPU_BLOCK)};
-        loop->rows->norm_gradient->total(&total);
+        const int64_t n = cpu_smaller(width - i, CPU_BLOCK);
+        float sum[CPU_BLOCK];
+        loop->rows->norm_gradient->total(
+            sum, loop->partial + block / n_blocks * loop->room + i,
+            loop->n_sums * loop->room, loop->n_segments, n);
+        loop->rows->convert(
+            &narrow, cpu_at(to->data, i, roped_dtype_bytes(to->dtype)), sum, n);
     }
 }
 

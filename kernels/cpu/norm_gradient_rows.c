@@ -243,27 +243,16 @@ static void fold(double *to, const float *from, int64_t n)
         to[i] += from[i];
 }
 
-/* Whole blocks of partial sums, though n of the last one may be fewer. */
-static void total(const struct cpu_gradient_total *of)
+static void total(float *to, const double *from, int64_t stride,
+                  int64_t n_parts, int64_t n)
 {
-    const struct cpu_gradient_total a = *of; /* which no store can change */
-    for (int64_t i = 0; i < a.n; i += BLOCK) {
+    for (int64_t i = 0; i < n; i += BLOCK) {
         double sum[BLOCK] = {0};
-        float result[BLOCK];
-        for (int64_t part = 0; part < a.n_parts; part++)
+        for (int64_t part = 0; part < n_parts; part++)
             for (int j = 0; j < BLOCK; j++)
-                sum[j] += a.from[part * a.stride + i + j];
+                sum[j] += from[part * stride + i + j];
         for (int j = 0; j < BLOCK; j++)
-            result[j] = (float)sum[j];
-        const block x = load32(result);
-        const int64_t n = a.n - i < BLOCK ? a.n - i : BLOCK;
-        if (a.to_type == ROPED_F32)
-            store(ROPED_F32, HALVES, place(ROPED_F32, a.to, i), x, 1, n, false);
-        else if (a.to_type == ROPED_F16)
-            store(ROPED_F16, HALVES, place(ROPED_F16, a.to, i), x, 1, n, false);
-        else
-            store(ROPED_BF16, HALVES, place(ROPED_BF16, a.to, i), x, 1, n,
-                  false);
+            to[i + j] = (float)sum[j];
     }
 }
 

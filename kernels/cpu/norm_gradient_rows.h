@@ -28,15 +28,6 @@ struct cpu_gradient_row {
     bool is_streamed;
 };
 
-/* A sum over rows: n columns of it, whose partial sums are rows of doubles that
- * have room as gain has. */
-struct cpu_gradient_total {
-    enum roped_dtype to_type;
-    void *to;
-    const double *from;
-    int64_t n_parts, stride, n;
-};
-
 struct cpu_norm_gradient_rows {
     /* Sums of grad_y * gain, and of it times the norm. False: products of such
      * rows may be too large for sums of floats. */
@@ -52,7 +43,10 @@ struct cpu_norm_gradient_rows {
     /* Adds n floats to doubles. */
     void (*fold)(double *to, const float *from, int64_t n);
 
-    void (*total)(const struct cpu_gradient_total *of);
+    /* Sums of n columns, of n_parts rows of doubles that are a stride apart.
+     * Both have room for n rounded up to CPU_LANES. */
+    void (*total)(float *to, const double *from, int64_t stride,
+                  int64_t n_parts, int64_t n);
 };
 
 #endif
