@@ -301,11 +301,7 @@ static enum roped_status launch_columns(const struct columns_shape *shape,
     const int64_t n_panels = shape->outer / shape->of_panel, n_groups = shape->n_kept * n_panels;
     const int64_t most_blocks = clamp(2 * kMultiprocessors / n_groups, 1, INT_MAX);
     columns_args args = {};
-    args.g = sum.g;
-    args.x = sum.x;
-    args.y = sum.y;
-    args.grad_x = sum.grad_x;
-    args.grad_y = sum.grad_y;
+    name_operands(sum, &args);
     args.width = (uint32_t)shape->width();
     args.row = n_panels * args.width;
     args.n = shape->n_rows * args.row;
@@ -319,8 +315,6 @@ static enum roped_status launch_columns(const struct columns_shape *shape,
     args.to_repeats = index_divisor(args.repeats);
     args.n_threads = (uint32_t)threads_of_columns(args.width, kVecOf<T>);
     args.to_row = index_divisor(args.width);
-    args.has_values = sum.has_values;
-    args.one = sum.one;
     const int64_t rows_of_step = (int64_t)args.n_threads * kVecOf<T> / args.width;
     const int64_t steps = blocks_of(shape->n_rows, rows_of_step);
     args.step = rows_of_step * args.row;

@@ -206,17 +206,11 @@ static enum roped_status launch_rows(const struct binary_plan *plan, const struc
                                      struct roped_queue *queue, struct roped_error *err)
 {
     rows_args args = {};
-    args.g = sum.g;
-    args.x = sum.x;
-    args.y = sum.y;
-    args.grad_x = sum.grad_x;
-    args.grad_y = sum.grad_y;
+    name_operands(sum, &args);
     args.n_rows = plan->dim[0].size;
     args.width = (uint32_t)plan->dim[1].size;
     args.rows_of_warp = (uint32_t)rows_of_warp(args.n_rows, args.width, kVecOf<T>);
     args.to_row = index_divisor(args.width);
-    args.has_values = sum.has_values;
-    args.one = sum.one;
     args.most_packets = args.width / kVecOf<T> + 2;
     return start(queue,
                  sum.kind == kBinaryMul     ? rows_kernel<T, kBinaryMul>

@@ -447,6 +447,20 @@ static inline void lay_out_walk(struct walk_args *walk, int64_t step_lanes)
                   walk->outer.x - walk->n_inner * walk->inner.x};
 }
 
+// The tensors of a kernel that knows its shape itself, and what stands for values where there are
+// none.
+template <typename Args>
+static void name_operands(const struct sum_args &sum, Args *args)
+{
+    args->g = sum.g;
+    args->x = sum.x;
+    args->y = sum.y;
+    args->grad_x = sum.grad_x;
+    args->grad_y = sum.grad_y;
+    args->has_values = sum.has_values;
+    args->one = sum.one;
+}
+
 // Has the gradient an element for each of the innermost dim?
 static inline bool keeps_columns(const struct binary_plan *plan, int32_t sum_side)
 {

@@ -186,17 +186,11 @@ template <typename T>
 static enum roped_status launch_tiles(struct tile_args *args, const struct sum_args &sum,
                                       struct roped_queue *queue, struct roped_error *err)
 {
-    args->g = sum.g;
-    args->x = sum.x;
-    args->y = sum.y;
-    args->grad_x = sum.grad_x;
-    args->grad_y = sum.grad_y;
+    name_operands(sum, args);
     args->kind = sum.kind;
     args->to_columns = index_divisor(args->n_columns);
     args->to_width = index_divisor(args->width);
     args->to_run = index_divisor(args->run);
-    args->has_values = sum.has_values;
-    args->one = sum.one;
     return start(queue,
                  sum.kind == kBinaryMul ? tile_kernel<T, kBinaryMul> : tile_kernel<T, kBinaryOver>,
                  dim3(kTileThreads), blocks_of(args->n_tiles, args->tiles), dim3(), *args, err);

@@ -298,19 +298,13 @@ static enum roped_status launch_turn(const struct turn_layout &turn, const struc
                                      struct roped_queue *queue, struct roped_error *err)
 {
     turn_args args = {};
-    args.g = sum.g;
-    args.x = sum.x;
-    args.y = sum.y;
-    args.grad_x = sum.grad_x;
-    args.grad_y = sum.grad_y;
+    name_operands(sum, &args);
     args.n = sum.n;
     args.n_rows = turn.n_rows;
     args.width = (uint32_t)turn.width;
     args.lanes = (uint32_t)turn.lanes;
     args.rows = (uint32_t)(turn.threads / turn.lanes);
     args.by_lanes = index_divisor(args.lanes);
-    args.has_values = sum.has_values;
-    args.one = sum.one;
     return start(queue,
                  sum.kind == kBinaryMul     ? turn_kernel_of<T, kBinaryMul>(turn)
                  : sum.kind == kBinaryOverY ? turn_kernel_of<T, kBinaryOverY>(turn)

@@ -334,16 +334,13 @@ template <typename T, bool kCentres, bool kRounds>
 static enum roped_status launch_wide_packets(const struct norm_gradient_args &args, int64_t shares,
                                              struct roped_queue *queue, struct roped_error *err)
 {
-    if constexpr (sizeof(T) == 2)
-        if (args.sum_pitch >= kPacketColumns)
+    const bool is_widest = args.sum_pitch >= kPacketColumns;
+    if constexpr (sizeof(T) == 2 || !kCentres)
+        if (is_widest && (sizeof(T) == 2 || has_far_gains<T, kCentres>(args)))
             return start_wide_packets<T, kCentres, kRounds, 512, kWidestColumns>(args, shares,
                                                                                  queue, err);
-    if constexpr (!kCentres && sizeof(T) == 4)
-        if (args.sum_pitch >= kPacketColumns && has_far_gains<T, kCentres>(args))
-            return start_wide_packets<T, kCentres, kRounds, 512, kWidestColumns>(args, shares,
-                                                                                 queue, err);
-    if constexpr (!kCentres && sizeof(T) == 4)
-        if (args.sum_pitch >= kPacketColumns)
+    if constexpr (sizeof(T) == 4 && !kCentres)
+        if (is_widest)
             return start_wide_packets<T, kCentres, kRounds, 1024, kWideFloatColumns>(args, shares,
                                                                                      queue, err);
     constexpr int kThreads = kCentres ? 512 : 1024;

@@ -214,6 +214,7 @@ static __global__ void __launch_bounds__(kThreads, (kBlocksOfPackets<S, kVectors
     packet_kernel(const __grid_constant__ typename S::args args)
 {
     constexpr int kVec = kVecOf<typename S::T>, n = kVectors * kVec;
+    // before the wait where a block more than there are places is what such a call waits for
     constexpr bool kIsLate = !S::kIsCheap || kScale == CODE_SCALE_F32;
     const quantize_args &codes = args.codes;
     const code_rule rule = rule_of<kScale>(codes);
