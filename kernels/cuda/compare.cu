@@ -27,12 +27,26 @@ constexpr int kPacket = 8;
 constexpr int kBatch = 2; // packets of a thread, at least
 constexpr int64_t kMostBlocks = kMultiprocessors * kBlocksAtOnce;
 
+// Packets that threads take in turn: the first so many have one more than the others.
+struct turns {
+    int32_t least, first;
+
+    __device__ __forceinline__ int of(int thread) const
+    {
+        return least + (thread < first);
+    }
+};
+
 struct compare_args {
     const void *a, *b;
     int64_t n, width, a_stride, b_stride;
     float atol, rtol;
-    int32_t is_flat;              // bool: rows follow each other in both, so all is one row
-    int32_t is_packed;            // bool: packets are in one row, at multiples of 16 bytes
+    int32_t is_flat;   // bool: rows follow each other in both, so all is one row
+    int32_t is_packed; // bool: packets are in one row, at multiples of 16 bytes
+    // Of all packets those that are whole and lie a step from each other in memory, in most calls
+    // all: what finds a place would be a fifth of their instructions.
+    turns packets, plain;
+    int64_t step;                 // elements
     struct compare_part *partial; // of blocks
     uint32_t *counter;
     int64_t *index, *counts;
@@ -120,11 +134,6 @@ __device__ __forceinline__ void load_both(const compare_args &args, int64_t at, 
                                           words<B> &b)
 {
     const int64_t left = args.n - at;
-    if (args.is_flat && args.is_packed && left >= kPacket) { // as hardly any call has not
-        load_whole(static_cast<const A *>(args.a) + at, a);
-        load_whole(static_cast<const B *>(args.b) + at, b);
-        return;
-    }
     a = {};
     b = {};
     if (left <= 0)
@@ -499,19 +508,29 @@ static __global__ void __launch_bounds__(kMostThreads, 1)
     __shared__ bool is_last;
     let_next_start();
     wait_for_previous();
-    const int64_t step = (int64_t)gridDim.x * blockDim.x * kPacket;
-    const int64_t first = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * kPacket;
-    const int64_t end = args.n + threadIdx.x % 32 * kPacket; // all lanes have as many turns
+    const int thread = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    const int64_t first = (int64_t)thread * kPacket;
+    const int turns = args.packets.of(thread - (int)threadIdx.x % 32); // all lanes have as many
+    const int plain = compute_now(args.plain.of(thread));              // or each turn would find it
+    const A *from_a = static_cast<const A *>(args.a) + first;
+    const B *from_b = static_cast<const B *>(args.b) + first;
     struct compare_part part = nothing();
     uint32_t pair_steps = 0;
     float bar = 0.0f;
     words<A> a = {}, next_a;
     words<B> b = {}, next_b;
 #pragma unroll 1
-    for (int64_t at = first - step; at < end; at += step) { // the next packet is on its way
-        load_both(args, at + step, next_a, next_b);
-        if (at >= 0)
-            add_packet(args, at, a, b, bar, part, pair_steps);
+    for (int turn = -1; turn < turns; turn++) { // the next packet is on its way
+        if (turn + 1 < plain) {
+            load_whole(from_a, next_a);
+            load_whole(from_b, next_b);
+            from_a += args.step;
+            from_b += args.step;
+        } else {
+            load_both(args, first + (turn + 1) * args.step, next_a, next_b);
+        }
+        if (turn >= 0)
+            add_packet(args, first + turn * args.step, a, b, bar, part, pair_steps);
         a = next_a;
         b = next_b;
     }
@@ -575,6 +594,12 @@ extern "C" enum roped_status roped_cuda_compare(const struct roped_call *call,
     args.is_packed = has_packets(a, args.a_stride, args.is_flat) &&
                      has_packets(b, args.b_stride, args.is_flat) &&
                      (args.is_flat || plan->width % kPacket == 0);
+    const auto in_turn = [&](int64_t n) {
+        return turns{(int32_t)(n / (blocks * threads)), (int32_t)(n % (blocks * threads))};
+    };
+    args.step = blocks * threads * kPacket;
+    args.packets = in_turn(packets);
+    args.plain = in_turn(args.is_flat && args.is_packed ? plan->n / kPacket : 0);
     args.partial = reinterpret_cast<struct compare_part *>(partial);
     args.index = static_cast<int64_t *>(call->out[COMPARE_INDEX].data);
     args.counts = static_cast<int64_t *>(call->out[COMPARE_COUNTS].data);
