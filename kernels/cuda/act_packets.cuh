@@ -264,9 +264,8 @@ __device__ __forceinline__ void act_of(const act_rule &rule, bool has_up, float 
     if (rule.changes) {
 #pragma unroll
         for (int j = 0; j < n; j++) {
-            gate[j] = gate[j] > rule.limit ? rule.limit : gate[j];
-            up[j] = up[j] > rule.limit ? rule.limit : up[j];
-            up[j] = up[j] < -rule.limit ? -rule.limit : up[j];
+            gate[j] = at_most(rule.limit, gate[j]);
+            up[j] = clamped(rule.limit, up[j]);
             up[j] = kSteps ? up[j] : up[j] + rule.beta;
         }
     }

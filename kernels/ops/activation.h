@@ -21,7 +21,7 @@
     {"interleaved", ROPED_PARAM_BOOL, ACT_AT(base, interleaved), .doc = "x has pairs, the gate is the even element, as gpt-oss"}, \
     {"gate_second", ROPED_PARAM_BOOL, ACT_AT(base, gate_second), .doc = "the gate is the second half of x"}, \
     {"limit", ROPED_PARAM_FLOAT, ACT_AT(base, limit), ROPED_NO_DEFAULT, 0, FLT_TRUE_MIN, FLT_MAX, .doc = "gate is at most limit, up at most limit in magnitude; unset: 7 for swiglu_oai, else no limit"}, \
-    {"alpha", ROPED_PARAM_FLOAT, ACT_AT(base, alpha), 0, 1.702, FLT_MIN, FLT_MAX, .doc = "swiglu_oai: what the gate is multiplied by inside the sigmoid"}, \
+    {"alpha", ROPED_PARAM_FLOAT, ACT_AT(base, alpha), 0, 1.702, 1e-20, 1e20, .doc = "swiglu_oai: what the gate is multiplied by inside the sigmoid"}, \
     {"beta", ROPED_PARAM_FLOAT, ACT_AT(base, beta), 0, 1, -FLT_MAX, FLT_MAX, .doc = "swiglu_oai: what is added to up"}, \
     {"rounding", ROPED_PARAM_CHOICE, ACT_AT(base, rounding), .choices = roundings, .doc = rounding_doc}
 

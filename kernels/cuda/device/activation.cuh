@@ -41,14 +41,6 @@ __device__ __forceinline__ float reciprocal_beside(float e)
     return reciprocal_of(fmaf(e, kOfExponential, 1.0f));
 }
 
-// m * sigmoid(z) for z = -|z| where that is low, |z| else; m has its sign. NaN where m is.
-__device__ __forceinline__ float times_sigmoid(float m, bool is_low, float z, float rest)
-{
-    float e = exponential_of(z, rest);
-    float low = fmaxf(m, -FLT_MAX) * e * kOfExponential;
-    return (is_low ? low : m) * reciprocal_beside(e);
-}
-
 // The larger; NaN stays.
 __device__ __forceinline__ float at_least(float least, float x)
 {
@@ -59,6 +51,30 @@ __device__ __forceinline__ float at_least(float least, float x)
 #else
     return x < least ? least : x;
 #endif
+}
+
+// The smaller; NaN stays.
+__device__ __forceinline__ float at_most(float most, float x)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    float y;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(most));
+    return y;
+#else
+    return x > most ? most : x;
+#endif
+}
+
+// x from -most to most; NaN stays.
+__device__ __forceinline__ float clamped(float most, float x)
+{
+    return at_most(most, at_least(-most, x));
+}
+
+// |x|, most at most; NaN stays.
+__device__ __forceinline__ float size_up_to(float most, float x)
+{
+    return at_most(most, fabsf(x));
 }
 
 // The larger of x and -|x| * e^-|x| is x where that is above 0, the other one below.
@@ -72,14 +88,6 @@ __device__ __forceinline__ float sigmoid(float x)
 {
     float e = exponential_of(at_least(kLeastExponent, -fabsf(x)));
     return (x < 0.0f ? e * kOfExponential : 1.0f) * reciprocal_beside(e);
-}
-
-// x * sigmoid(alpha * x)
-__device__ __forceinline__ float quick_gelu(float x, float alpha)
-{
-    float z = alpha * x, rest = fmaf(alpha, x, -z), low = -fabsf(z);
-    rest = low > kLeastExponent ? rest : 0.0f;
-    return times_sigmoid(x, z < 0.0f, fmaxf(low, kLeastExponent), z < 0.0f ? rest : -rest);
 }
 
 // x for x above 0, and -0 else, so that a difference from it has the sign of x. NaN stays.
@@ -123,12 +131,6 @@ __device__ __forceinline__ float falling_exponential(float t, float a, float b, 
     float lost = fmaf(power, more, fmaf(-a, b, power)) - rest;
     float e = exp2_of(t - (kNoPower - 32.0f));
     return fmaf(e * unit, lost, e);
-}
-
-// |x|, most at most; NaN stays.
-__device__ __forceinline__ float size_up_to(float most, float x)
-{
-    return -at_least(-most, -fabsf(x));
 }
 
 // Of gelu: a = |x|, and Phi(-a) = p * e * kOfExponential.
@@ -178,6 +180,27 @@ __device__ __forceinline__ gelu_tanh_parts parts_of_gelu_tanh(float x)
 __device__ __forceinline__ float gelu_tanh(float x)
 {
     const gelu_tanh_parts of = parts_of_gelu_tanh(x);
+    float tail = of.e * reciprocal_beside(of.e);
+    return fmaf(-(of.a * tail), kOfExponential, part_above_zero(x));
+}
+
+// Of quick_gelu, x * sigmoid(alpha * x), alpha from 1e-20 to 1e20, so that nothing here overflows:
+// a = |x|, v = alpha * a, and e^-v = e * kOfExponential.
+struct quick_gelu_parts {
+    float a, v, e;
+};
+
+__device__ __forceinline__ quick_gelu_parts parts_of_quick_gelu(float alpha, float x)
+{
+    const float most = -kLeastExponent * reciprocal_of(alpha);
+    float a = size_up_to(most, x), v = alpha * a, t = fmaf(v, -0x1.715476p+0f, kNoPower);
+    return {a, v, falling_exponential(t, a, alpha, 0.0f, 1.0f, 0.6875f, 0x1.0d28b4p-7f)};
+}
+
+// What x has above 0 less a * sigmoid(-v).
+__device__ __forceinline__ float quick_gelu(float x, float alpha)
+{
+    const quick_gelu_parts of = parts_of_quick_gelu(alpha, x);
     float tail = of.e * reciprocal_beside(of.e);
     return fmaf(-(of.a * tail), kOfExponential, part_above_zero(x));
 }
@@ -264,54 +287,10 @@ __device__ __forceinline__ void differentiate_gelu(float &x, float &slope)
     x = times_phi(of, x);
 }
 
-// e^z is a square in the others, whose z may have either sign: nothing leaves float32's normal
-// range until the last product, without a choice between scales. That doubles what the hardware's
-// exp2 is off, and 1e-6 still holds.
-
-// x from -most to most; NaN stays.
-__device__ __forceinline__ float clamped(float most, float x)
-{
-    return -at_least(-most, -at_least(-most, x));
-}
-
-// The root of e^(2 (u + rest)), u from -100 to 0.
-__device__ __forceinline__ float root_of_exponential(float u, float rest)
-{
-    float t = __fmul_rn(u, 0x1.715476p+0f);
-    float lost = fmaf(t, 0x1.05c610p-29f, fmaf(t, -0x1.62e430p-1f, u)) + rest;
-    float e = exp2_of(t);
-    return fmaf(e, lost, e);
-}
-
-// sigmoid(z) = own^2 * r, sigmoid(-z) = other^2 * r; z + rest, and rest is finite.
-struct sigmoid_factors {
-    float own, other, r;
-};
-
-__device__ __forceinline__ sigmoid_factors factors_of_sigmoid(float z, float rest)
-{
-    bool is_low = z < 0.0f;
-    float half = is_low ? 0.5f * rest : -0.5f * rest;
-    float e = root_of_exponential(fmaxf(-0.5f * fabsf(z), kLeastExponent / 2), half);
-    return {is_low ? e : 1.0f, is_low ? 1.0f : e, reciprocal_of(fmaf(e, e, 1.0f))};
-}
-
-// x becomes x * sigmoid(z) for z a function of x, and slope is that of it; w is x times the slope
-// of z, and finite.
-__device__ __forceinline__ void differentiate_sigmoid(float z, float rest, float w, float &x,
-                                                      float &slope)
-{
-    const sigmoid_factors of = factors_of_sigmoid(z, rest);
-    float p = of.own * of.r, t = fmaf(w, of.other * (of.other * of.r), 1.0f);
-    slope = t * of.own * p;
-    x = at_least(-FLT_MAX, x) * of.own * p;
-}
-
 __device__ __forceinline__ void differentiate_quick_gelu(float alpha, float &x, float &slope)
 {
-    float z = alpha * x, rest = fmaf(alpha, x, -z);
-    rest = -fabsf(z) > kLeastExponent ? rest : 0.0f;
-    differentiate_sigmoid(z, rest, clamped(-kLeastExponent, z), x, slope);
+    const quick_gelu_parts of = parts_of_quick_gelu(alpha, x);
+    differentiate_beside(of.a, of.e, of.v, x, slope);
 }
 
 // x through the activation, and its slope before that; NaN stays.
@@ -331,10 +310,10 @@ __device__ __forceinline__ void differentiate_one(float alpha, float &x, float &
         x = x < 0.0f ? 0.0f : x;
         x = kSquares ? x * x : x;
     } else if constexpr (kActivation == ACT_SIGMOID) {
-        const sigmoid_factors of = factors_of_sigmoid(x, 0.0f);
-        float p = of.own * of.r;
-        slope = isnan(x) ? x : p * of.own * (of.other * (of.other * of.r));
-        x = isnan(x) ? x : p * of.own;
+        float e = exponential_of(at_least(kLeastExponent, -fabsf(x))), r = reciprocal_beside(e);
+        float tail = e * r * kOfExponential;
+        slope = tail * r;
+        x = x < 0.0f ? tail : r;
     } else {
         differentiate_quick_gelu(alpha, x, slope);
     }
