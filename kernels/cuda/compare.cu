@@ -506,14 +506,15 @@ static __global__ void __launch_bounds__(kMostThreads, 1)
 {
     __shared__ struct compare_part shared[kMostThreads / 32];
     __shared__ bool is_last;
-    let_next_start();
-    wait_for_previous();
     const int thread = (int)(blockIdx.x * blockDim.x + threadIdx.x);
     const int64_t first = (int64_t)thread * kPacket;
     const int turns = args.packets.of(thread - (int)threadIdx.x % 32); // all lanes have as many
     const int plain = compute_now(args.plain.of(thread));              // or each turn would find it
     const A *from_a = static_cast<const A *>(args.a) + first;
     const B *from_b = static_cast<const B *>(args.b) + first;
+    finish_before_wait(from_a, from_b, turns, plain);
+    wait_for_previous();
+    let_next_start();
     struct compare_part part = nothing();
     uint32_t pair_steps = 0;
     float bar = 0.0f;
