@@ -19,7 +19,7 @@ extern "C" enum roped_status roped_cuda_add_rmsnorm_quantize(const struct roped_
     const struct roped_tensor *scales = &call->out[ADD_RMSNORM_QUANTIZE_SCALES];
     if (plan->norm.n_rows == 0)
         return ROPED_OK;
-    if (!plan->is_fp8 || is_any(&args))
+    if (!has_float_scales(&plan->quantize) || is_any(&args))
         return roped_cuda_add_rmsnorm_codes(args, call, scales, queue, err);
     set_quantize_args(&args, plan, scales);
     return with_float_type(x->dtype, [&](auto tag) {

@@ -1,5 +1,6 @@
 // norm_codes.cuh - norms into codes of any format, by the packets of quantize: kernels and their
-// launches. FP8 whose scales are as they come has kernels of its own (device/norm.cuh).
+// launches. Codes of 8 bits whose scales are float32 have kernels of their own (device/norm.cuh),
+// but for sums of terms, and for rows that wait in shared memory or are the work of quarters.
 //
 // Threads own a row as they do there, as many of them with as many vectors each, so the sum has the
 // same order and the same bits. Here their number is one of the call: a kernel is compiled for a
@@ -48,13 +49,11 @@ struct coded_row {
         thread += vectors * threads;
         left -= vectors * threads;
     }
-    // kFindsNow: addresses once, and not for every vector.
-    template <bool kFindsNow>
+    // Addresses are found once, and not for every vector.
     __device__ __forceinline__ void load(const norm_args &args, raw_row<K, kVectors> &raw) const
     {
         row_source<K> source = source_of_row<K, true>(args, row);
-        if (kFindsNow)
-            source.find_now();
+        source.find_now();
 #pragma unroll
         for (int v = 0; v < kVectors; v++) {
             clear<K>(raw, v);
@@ -134,31 +133,6 @@ __device__ __forceinline__ void find_group_scales(const quantize_args &codes, co
         });
 }
 
-// The scales of a thread's vectors, found or known; those of rows are numbers.
-template <int kScale, typename K, int kVectors>
-__device__ __forceinline__ void
-find_scales(const quantize_args &codes, const code_rule &rule, const coded_row<K, kVectors> &part,
-            const float (&y)[kVectors][K::kVec], code_divisor (&divisor)[kVectors])
-{
-    if (kScale != CODE_SCALE_F32 || (codes.finds && codes.n_tiles > 1)) {
-        find_group_scales<kScale>(codes, rule, part, y, divisor);
-        return;
-    }
-    code_divisor of_row;
-    if (codes.finds) {
-        float largest = 0.0f;
-#pragma unroll
-        for (int v = 0; v < kVectors; v++)
-            largest = fmaxf(largest, part.has(v) ? largest_magnitude(rule, y[v]) : 0.0f);
-        of_row = find_row_scale(codes, rule, part, largest);
-    } else {
-        of_row = known_scale(codes);
-    }
-#pragma unroll
-    for (int v = 0; v < kVectors; v++)
-        divisor[v] = of_row;
-}
-
 // The results of a thread's vectors.
 template <typename K, bool kRounds, int kVectors>
 __device__ __forceinline__ void finish_all(const norm_args &args,
@@ -168,21 +142,6 @@ __device__ __forceinline__ void finish_all(const norm_args &args,
 #pragma unroll
     for (int v = 0; v < kVectors; v++)
         finish_vector<K, kRounds>(args, gain[v], {scale}, y[v]);
-}
-
-// The same with a choice for each vector.
-template <typename K, bool kMayRound, int kVectors>
-__device__ __forceinline__ void finish_each(const norm_args &args,
-                                            const float (&gain)[kVectors][K::kVec], float scale,
-                                            float (&y)[kVectors][K::kVec])
-{
-#pragma unroll
-    for (int v = 0; v < kVectors; v++) {
-        if (kMayRound && args.rounds_product)
-            finish_vector<K, kMayRound>(args, gain[v], {scale}, y[v]);
-        else
-            finish_vector<K, false>(args, gain[v], {scale}, y[v]);
-    }
 }
 
 // Stores codes of a thread's vectors, so many bytes apart. Those of E2M1 take the most
@@ -212,7 +171,8 @@ __device__ __forceinline__ void store_all(const code_rule &rule, const coded_row
 }
 
 // Rows of one input in the registers of a block, which takes several in turn: it finds gains once,
-// and the next row is on its way while one is scaled. Others: norm_codes_row.cuh.
+// and the next row is on its way while one is scaled. Others: norm_codes_row.cuh. Scales are those
+// of groups that MX and NVFP4 have.
 template <typename K, int kVectors, int kScale>
 static __global__ void __launch_bounds__(kMostThreads, kVectors <= 2 ? 2 : 1)
     norm_codes_kernel(const __grid_constant__ norm_codes_args args)
@@ -220,8 +180,6 @@ static __global__ void __launch_bounds__(kMostThreads, kVectors <= 2 ? 2 : 1)
     using T = typename K::T;
     constexpr int kVec = K::kVec;
     constexpr bool kMayRound = sizeof(T) == 2;
-    // Addresses at once, and a choice for all vectors, were measured with other scales alone.
-    constexpr bool kIsScaled = kScale != CODE_SCALE_F32;
     const norm_args &norm = args.norm;
     const quantize_args &codes = args.codes;
     const code_rule rule = rule_of<kScale>(codes);
@@ -233,7 +191,7 @@ static __global__ void __launch_bounds__(kMostThreads, kVectors <= 2 ? 2 : 1)
     let_next_start();
     wait_for_previous();
     int64_t row = row_of_block();
-    coded_row<K, kVectors>(norm, row).template load<kIsScaled>(norm, raw);
+    coded_row<K, kVectors>(norm, row).load(norm, raw);
     const coded_row<K, kVectors> any(norm, 0);
 #pragma unroll
     for (int v = 0; v < kVectors; v++) {
@@ -252,9 +210,7 @@ static __global__ void __launch_bounds__(kMostThreads, kVectors <= 2 ? 2 : 1)
 #pragma unroll
         for (int v = 0; v < kVectors; v++)
             unpack_sum<K>(norm, raw, v, y[v]);
-        const auto start_next = [&] {
-            coded_row<K, kVectors>(norm, row + step).template load<kIsScaled>(norm, raw);
-        };
+        const auto start_next = [&] { coded_row<K, kVectors>(norm, row + step).load(norm, raw); };
         // Of MX a row is unpacked once, and the next one has its place. What divides for its scales
         // is slower so; there it is unpacked again, and of NVFP4 the next one comes behind that.
         if (kScale == CODE_SCALE_E8M0)
@@ -266,15 +222,13 @@ static __global__ void __launch_bounds__(kMostThreads, kVectors <= 2 ? 2 : 1)
         if (kScale != CODE_SCALE_E4M3)
             start_next();
         const float scale = scale_of_values<K>(norm, part.threads, turn, y);
-        if (!kIsScaled)
-            finish_each<K, kMayRound>(norm, gain, scale, y);
-        else if (kMayRound && norm.rounds_product)
+        if (kMayRound && norm.rounds_product)
             finish_all<K, kMayRound>(norm, gain, scale, y);
         else
             finish_all<K, false>(norm, gain, scale, y);
         if (kScale == CODE_SCALE_E4M3)
             start_next();
-        find_scales<kScale>(codes, rule, part, y, divisor);
+        find_group_scales<kScale>(codes, rule, part, y, divisor);
         const int to_next = part.threads * kVec >> codes.y_shift;
         uint8_t *to = codes.y + row * codes.y_stride + (part.thread * kVec >> codes.y_shift);
         store_all<kScale>(rule, part, to, to_next, y, divisor);
@@ -347,7 +301,9 @@ template <typename K, int kVectors, bool kLoops = false>
 static kernel_fn<norm_codes_args> *codes_kernel_of(const quantize_args &codes)
 {
     return kernel_of_scales(codes, [](auto scale, auto of_row) -> kernel_fn<norm_codes_args> * {
-        if constexpr (kLoops)
+        if constexpr (scale.value == CODE_SCALE_F32 && !K::kAdds)
+            return nullptr; // not kept (launch_codes)
+        else if constexpr (kLoops)
             return norm_codes_kernel<K, kVectors, scale.value>;
         else
             return norm_codes_row_kernel<K, kVectors, scale.value, of_row.value>;
@@ -433,7 +389,9 @@ static enum roped_status launch_codes(norm_codes_args args, struct roped_queue *
         if (!(is_of_row && has_few_wide_rows<K>(&norm, kFastPartsOfCodes, queue)) &&
             set_places_in_turn<K>(&norm, is_aligned, queue))
             return launch_in_turn<K>(turns_kernel_of<K>(args.codes), args, &args.norm, queue, err);
-    if (K::kIsAny || !is_aligned || has_terms_apart<K>(&norm, queue))
+    // of one input the norm's own kernels have codes by float32 scales where they hold the row
+    const bool is_elsewhere = !K::kAdds && args.codes.rule.scale == CODE_SCALE_F32;
+    if (K::kIsAny || !is_aligned || is_elsewhere || has_terms_apart<K>(&norm, queue))
         kept = 0;
     const bool is_block = kept > 0 && threads >= 128;
     const int64_t turns = is_block ? rows_in_turn<K>(norm.n_rows, queue->n_multiprocessors) : 1;

@@ -5,6 +5,12 @@
 #include "cuda/wide_codes.cuh"
 #include "ops/rmsnorm_quantize.h"
 
+// Have codes scales of float32, as FP8 and int8 do?
+static inline bool has_float_scales(const struct quantize_plan *plan)
+{
+    return plan->rule.scale == CODE_SCALE_F32;
+}
+
 // Has a row one scale, which is made of it or was given?
 static inline bool has_one_scale(const struct quantize_plan *plan)
 {
@@ -28,7 +34,10 @@ static inline void set_quantize_args(struct norm_args *args,
                                      const struct roped_tensor *scales)
 {
     const struct quantize_plan *codes = &plan->quantize;
-    args->is_e5m2 = codes->rule.element == CODE_E5M2;
+    args->codes = (codes->rule.element == CODE_E5M2 ? kCodesAreE5m2
+                   : codes->rule.element == CODE_I8 ? kCodesAreInt8
+                                                    : 0) |
+                  (codes->rule.power_of_two ? kScalesArePowers : 0);
     args->rounds_result = plan->norm.rounding == RMSNORM_ROUND_TYPE;
     args->scales = static_cast<float *>(scales->data);
     args->n_groups = codes->tiles.n_tiles;
@@ -89,9 +98,9 @@ static enum roped_status launch_quantized(struct norm_args *args,
     return launch_source<T, kAdds, kToFp8PerGroup>(args, is_aligned, rounds_sum, queue, err);
 }
 
-// Codes that are not FP8, and FP8 whose scales are rounded, of x and of sums: norm_codes.cuh. In
-// files of their own, for compilers have enough to do with this one. args has what norm_args_of,
-// set_residual and set_terms say.
+// Codes that are not FP8, and rows of FP8 that these kernels do not have, of x and of sums:
+// norm_codes.cuh. In files of their own, for compilers have enough to do with this one. args has
+// what norm_args_of, set_residual and set_terms say.
 enum roped_status roped_cuda_rmsnorm_codes(const struct norm_args &args,
                                            const struct roped_call *call,
                                            const struct roped_tensor *scales,

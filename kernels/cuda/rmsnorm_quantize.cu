@@ -14,7 +14,7 @@ extern "C" enum roped_status roped_cuda_rmsnorm_quantize(const struct roped_call
     const struct roped_tensor *scales = &call->out[RMSNORM_QUANTIZE_SCALES];
     if (plan->norm.n_rows == 0)
         return ROPED_OK;
-    if (!plan->is_fp8)
+    if (!has_float_scales(&plan->quantize))
         return roped_cuda_rmsnorm_codes(args, call, scales, queue, err);
     set_quantize_args(&args, plan, scales);
     return with_float_type(x->dtype, [&](auto tag) {

@@ -173,27 +173,13 @@ __device__ __forceinline__ float finished(const code_rule &rule, float scale)
 {
     if (scale == 0.0f)
         scale = 1.0f;
-    if (rule.power_of_two)
-        scale = __uint_as_float((__float_as_uint(scale) + 0x7FFFFFu) & 0x7F800000u);
-    return scale;
+    return rule.power_of_two ? power_from(scale) : scale;
 }
 
 // Of a tensor, whose part's scales compete: without what is not monotonic, see finished.
 __device__ __forceinline__ float raw_scale_of(const code_rule &rule, float largest)
 {
     return fmaxf(fminf(largest, rule.scale_ub) / rule.largest, rule.least_scale);
-}
-
-// The larger one, or NaN where one of them is.
-__device__ __forceinline__ float larger_or_nan(float a, float b)
-{
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    float larger;
-    asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
-    return larger;
-#else
-    return a != a ? a : b != b ? b : fmaxf(a, b);
-#endif
 }
 
 // The larger of two magnitudes: of E8M0 NaN counts, of others it does not.
@@ -279,24 +265,6 @@ __device__ __forceinline__ void store_scale(const code_rule &rule, const code_sc
 }
 
 // ------------------------------------------------------------------------------------ codes
-
-// To the nearest integer, NaN to 0, not below least or above 127.
-template <int n>
-__device__ __forceinline__ fp8_codes<n> int8_codes_of(const float (&x)[n], float least)
-{
-    fp8_codes<n> codes = {};
-#pragma unroll
-    for (int i = (n - 1) / 2 * 2; i >= 0; i -= 2) { // the instruction shifts what is there
-        int code[2] = {};
-#pragma unroll
-        for (int j = 0; j < 2 && i + j < n; j++)
-            code[j] = __float2int_rn(larger_or_nan(x[i + j], least));
-        asm("cvt.pack.sat.s8.s32.b32 %0, %1, %2, %0;"
-            : "+r"(codes.word[i / 4])
-            : "r"(code[1]), "r"(code[0]));
-    }
-    return codes;
-}
 
 // The magnitude of what is in E2M1's units, rounded to what E2M1 has: three bits, as
 // roped/numeric.h defines them. From 2^e to 2^(e + 1) they are steps of 2^(e - 1), and below 1

@@ -1,5 +1,5 @@
 // fp8.cuh - float to FP8 as roped/numeric.h defines it: nearest even, saturated to the largest
-// finite value, -0 and subnormals kept, NaN 0x7F.
+// finite value, -0 and subnormals kept, NaN 0x7F; and to int8.
 #pragma once
 
 #include <math.h>
@@ -59,6 +59,36 @@ __device__ __forceinline__ fp8_codes<n> fp8_codes_of(const float (&x)[n])
     return codes;
 }
 
+// The larger one, or NaN where one of them is.
+__device__ __forceinline__ float larger_or_nan(float a, float b)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    float larger;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
+    return larger;
+#else
+    return a != a ? a : b != b ? b : fmaxf(a, b);
+#endif
+}
+
+// To the nearest integer, NaN to 0, not below least or above 127.
+template <int n>
+__device__ __forceinline__ fp8_codes<n> int8_codes_of(const float (&x)[n], float least)
+{
+    fp8_codes<n> codes = {};
+#pragma unroll
+    for (int i = (n - 1) / 2 * 2; i >= 0; i -= 2) { // the instruction shifts what is there
+        int code[2] = {};
+#pragma unroll
+        for (int j = 0; j < 2 && i + j < n; j++)
+            code[j] = __float2int_rn(larger_or_nan(x[i + j], least));
+        asm("cvt.pack.sat.s8.s32.b32 %0, %1, %2, %0;"
+            : "+r"(codes.word[i / 4])
+            : "r"(code[1]), "r"(code[0]));
+    }
+    return codes;
+}
+
 // In one access; to is aligned to n.
 template <int n>
 __device__ __forceinline__ void store_fp8(uint8_t *to, const fp8_codes<n> &codes)
@@ -96,6 +126,12 @@ __device__ __forceinline__ void store_fp8(uint8_t *to, const float (&x)[n], floa
     for (int i = 0; i < n; i++)
         scaled[i] = x[i] * scale;
     store_fp8(to, scaled, is_e5m2);
+}
+
+// The least power of two that is not less than a scale, which is normal.
+__device__ __forceinline__ float power_from(float scale)
+{
+    return __uint_as_float((__float_as_uint(scale) + 0x7FFFFFu) & 0x7F800000u);
 }
 
 // Division by a number that many values share, in two operations instead of ten: its reciprocal

@@ -3,8 +3,8 @@
 //     y = z * rsqrt(mean(z^2) + eps) * (weight_bias + weight)
 //
 // where z is x, or x + residual in float32, or that sum as it is stored, and y is stored rounded,
-// or divided by a scale and rounded to FP8. The centred norm, which has z - mean(z) in the place of
-// z and adds a bias in the end: norm_centred.cuh.
+// or divided by a scale and rounded to FP8 or int8. The centred norm, which has z - mean(z) in the
+// place of z and adds a bias in the end: norm_centred.cuh.
 //
 // A group of threads owns a row: part of a warp for narrow rows, a block for wide ones. The row is
 // read once, kept in registers, summed, scaled and written. Rows beyond 4,096 vectors of
@@ -49,8 +49,17 @@ __device__ __forceinline__ float largest_of(float most, const float (&y)[n])
 
 __device__ __forceinline__ float scale_for(const norm_args &args, float largest)
 {
-    return fmaxf(divide(fminf(largest, args.scale_ub), args.divisor), args.smallest_scale);
+    float scale = fmaxf(divide(fminf(largest, args.scale_ub), args.divisor), args.smallest_scale);
+    if (args.codes & (kCodesAreInt8 | kScalesArePowers)) {
+        scale = scale == 0.0f ? 1.0f : scale; // FP8 has a smallest one
+        scale = args.codes & kScalesArePowers ? power_from(scale) : scale;
+    }
+    return scale;
 }
+
+// Found scales leave -128 unused.
+template <typename K>
+constexpr float kLeastInt8 = K::kSink == kToFp8 ? -128.0f : -127.0f;
 
 __device__ __forceinline__ float *scale_of_group(const norm_args &args, int64_t row, int64_t group)
 {
@@ -422,7 +431,11 @@ struct row_writer {
     {
         fp8_codes<K::kVec> codes[n];
         divide_all(y, divisor);
-        if (args.is_e5m2) {
+        if (args.codes & kCodesAreInt8) {
+#pragma unroll
+            for (int v = 0; v < n; v++)
+                codes[v] = int8_codes_of(y[v], kLeastInt8<K>);
+        } else if (args.codes & kCodesAreE5m2) {
 #pragma unroll
             for (int v = 0; v < n; v++)
                 codes[v] = fp8_codes_of<true>(y[v]);

@@ -14,6 +14,10 @@ enum weight_kind {
     kWeightBf16   // T is float
 };
 
+// Codes of 8 bits: their format, which is E4M3 if no bit says another, and whether scales that are
+// found are rounded up to powers of two.
+enum norm_codes { kCodesAreE5m2 = 1, kCodesAreInt8 = 2, kScalesArePowers = 4 };
+
 // What every row needs comes first, what hardly any call needs last: a line of parameters that no
 // row has read is a miss, and nothing else runs while one row waits for it. The second line starts
 // with hidden, which is read before the wait.
@@ -29,12 +33,12 @@ struct norm_args {
     float inverse_hidden;
     float weight_bias;
     int32_t n_vectors; // of a row, where 16 bytes divide it; or its shares (norm_quarters.cuh)
-    // FP8 (ops/rmsnorm_quantize.h)
+    // codes of 8 bits (ops/rmsnorm_quantize.h)
     int32_t group_shift; // 2^group_shift vectors of x share a scale
     float scale_ub;
     float smallest_scale;
     struct shared_divisor divisor; // the scale that was given, or the largest finite value
-    int32_t is_e5m2;
+    int32_t codes;                 // bits of enum norm_codes
     int32_t weight_kind;
     float *scales;
     int64_t scale_row;   // elements from a scale to that of the next row

@@ -332,8 +332,10 @@ struct staged_row {
     {
         uint8_t *to = static_cast<uint8_t *>(args.y) + row * args.y_pitch + (int64_t)vector * kVec;
         divide_all(y, {divisor});
-        const fp8_codes<kVec> codes =
-            args.is_e5m2 ? fp8_codes_of<true>(y[0]) : fp8_codes_of<false>(y[0]);
+        const fp8_codes<kVec> codes = args.codes & kCodesAreInt8
+                                          ? int8_codes_of(y[0], kLeastInt8<K>)
+                                      : args.codes & kCodesAreE5m2 ? fp8_codes_of<true>(y[0])
+                                                                   : fp8_codes_of<false>(y[0]);
         if constexpr (!kIsAligned)
             put_words<uint8_t>(to, threads, thread, n, codes.word);
         else if (n > 0)
