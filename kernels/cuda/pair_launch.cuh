@@ -2,10 +2,12 @@
 // code but for what a kernel is compiled with.
 #pragma once
 
+#include "cuda/device/norm_pair_narrow.cuh"
 #include "cuda/device/norm_pair_staged.cuh"
 #include "cuda/norm_launch.cuh"
 
 #include <algorithm>
+#include <numeric>
 
 // As a norm has them, but for what has no place in its kernel. kIsSmall: rows of a warp in blocks
 // of four, so that registers are shared out among 20 or 24 warps, not 16.
@@ -69,6 +71,69 @@ static int64_t stage_pair(struct norm_args *norm, int rows, const struct roped_q
     return staged_areas<K, kIsAligned>(norm->is_staged) * bytes;
 }
 
+// Does a row have two blocks, where rows that have one each would leave the last turn to a few?
+// Half of a turn is what those take then. Both blocks make ready what a gate of 16 bits in front of
+// the norm gives, which costs more.
+template <typename K, bool kIsAligned>
+static bool takes_halves(const struct norm_args *args, int n_shares,
+                         const struct roped_queue *queue)
+{
+    constexpr bool kIsGate = K::kPair == GATE_THEN_NORM && sizeof(typename K::T) == 2;
+    if (!kIsAligned || kIsGate || !queue->can_overlap || n_shares <= 512 || n_shares % 64 ||
+        !has_many_rows(args, queue, 1))
+        return false;
+    struct norm_args staged = *args;
+    const int64_t bytes = stage_pair<K, kIsAligned>(&staged, 1, queue);
+    const int64_t room = 2 * (bytes + kOwnShared) <= queue->shared_bytes ? 2 : 1;
+    const int64_t places = room * queue->n_multiprocessors;
+    return 100 * blocks_of(2 * args->n_rows, places) <= 85 * 2 * blocks_of(args->n_rows, places);
+}
+
+// Rows for each multiprocessor from which spans of a warp's rows are faster: of 15 they take up to
+// 1.5 of the time of quarters of vectors, of 30 0.7.
+constexpr int64_t kLeastNarrowPairs = 30;
+
+// Many narrow rows that 16 bytes do not divide, of one group.
+template <typename K>
+static bool takes_narrow_pairs(const struct pair_args *args, const struct roped_queue *queue)
+{
+    struct norm_args norm = args->norm;
+    norm.heads = 1;
+    return args->n_groups == 1 && norm.n_rows > kLeastNarrowPairs * queue->n_multiprocessors &&
+           has_rows_beside<K>(&norm, 16);
+}
+
+// Of 16 bits 64 registers spill some: 80, where three blocks have room for four.
+template <typename K>
+struct narrow_pair_config : narrow_config<K, false> {
+    static constexpr int kMinBlocks =
+        sizeof(typename K::T) == 2 ? 3 : narrow_config<K, false>::kMinBlocks;
+};
+
+template <typename K>
+static enum roped_status launch_narrow_pairs(struct pair_args *args, struct roped_queue *queue,
+                                             struct roped_error *err)
+{
+    using C = narrow_pair_config<K>;
+    struct norm_args *norm = &args->norm;
+    norm->heads = 1;
+    const int threads = vectors_of<K>(norm) > 8 ? 8 : 4, of_warp = 32 / threads;
+    const int64_t enough = norm->n_rows / (2 * queue->n_multiprocessors);
+    const int64_t span = packets_of_span(of_warp * norm->hidden * (int64_t)sizeof(typename K::T));
+    const int64_t bytes = 16 * C::kTensors * span; // of a warp
+    int warps = 1;
+    while (warps < C::kMostWarps && warps * of_warp < enough &&
+           2 * warps * bytes + kOwnShared <= queue->shared_bytes)
+        warps *= 2;
+    const int rows = warps * of_warp;
+    const int64_t places = (int64_t)queue->n_multiprocessors * C::kMinBlocks * 8 / warps;
+    // rows of a turn are a multiple of eight, so that their packets begin where those before did
+    const int64_t blocks =
+        blocks_in_turn(blocks_of(norm->n_rows, rows), places, 8 / std::gcd(8, rows));
+    return start(queue, pair_narrow_kernel<K, C>, dim3((unsigned)threads, (unsigned)rows), blocks,
+                 dim3(), *args, err, warps * bytes);
+}
+
 // The sum is that of so many threads, n_shares. Rows have half of them where that is too many for
 // two blocks. Of a few rows each has a thread for every vector, or, where it is wide, several
 // blocks.
@@ -80,7 +145,9 @@ static enum roped_status launch_pair_staged(struct pair_args *args, int n_shares
     const bool may_be_few = !kIsAligned || has_wide_shares<K>(norm, n_shares);
     if (const int few = may_be_few ? staged_quarter_parts<K>(norm, n_shares, false, queue) : 0)
         return launch_norm_quarters<K>(*args, norm, n_shares, few, queue, err);
-    const int parts = n_shares > 512 ? staged_parts(norm, n_shares, queue) : 1;
+    const int parts = takes_halves<K, kIsAligned>(norm, n_shares, queue) ? 2
+                      : n_shares > 512 ? staged_parts(norm, n_shares, queue)
+                                       : 1;
     if constexpr (!kIsAligned && kHasWords<K>)
         if (const int unit = word_unit<K, pair_args>(norm, n_shares, queue))
             return launch_words<K>(*args, norm, n_shares, unit, queue, err);
@@ -250,6 +317,9 @@ static enum roped_status launch_pair_kind(struct pair_args *args, struct roped_q
         return is_aligned ? launch_pair_staged<K, true>(args, threads, queue, err)
                           : launch_pair_staged<K, false>(args, threads, queue, err);
     };
+    if constexpr (K::kAdds)
+        if (!is_aligned && takes_narrow_pairs<K>(args, queue))
+            return launch_narrow_pairs<K>(args, queue, err);
     if (vectors > kMostVectors) {
         norm->sums_in_double = vectors > kMostFloatVectors;
         return launch_staged(wide_threads(vectors));
