@@ -28,6 +28,7 @@ extern "C" {
 #include "cuda/norm_gradient_elements.cuh"
 #include "cuda/norm_gradient_narrow.cuh"
 #include "cuda/norm_gradient_tiny.cuh"
+#include "cuda/norm_gradient_turns.cuh"
 #include "cuda/norm_gradient_wide.cuh"
 
 // ------------------------------------------------------------------------------------ kernels
@@ -94,20 +95,6 @@ __device__ __forceinline__ void prefetch_residual(const norm_gradient_args &args
     for (int v = 0; from && v < C::kVectors; v++)
         if (counted<C>(args, row, place.column(v)) > 0)
             prefetch_to_l2(from + row * args.grad_residual_pitch + place.column(v));
-}
-
-template <typename C>
-__device__ __forceinline__ void load_own_gains(const norm_gradient_args &args,
-                                               const gradient_place<C> &place,
-                                               float (&w)[C::kVectors][C::kVec])
-{
-    with_weight(args, args.weight, [&](auto *weight) {
-#pragma unroll
-        for (int v = 0; v < C::kVectors; v++) {
-            int column = place.column(v);
-            load_gains<C>(args, weight, column, counted<C>(args, 0, column), w[v]);
-        }
-    });
 }
 
 // To shared memory, where nobody else reads them.
@@ -245,6 +232,32 @@ static enum roped_status launch_rows(struct norm_gradient_args args, struct rope
     return start_blocks(norm_gradient_kernel<C>, args, threads, n_blocks, bytes, queue, err);
 }
 
+// Rows of up to 32 vectors, of which a block takes several in turn. Those whose blocks have one
+// turn have the other kernel, and so have calls that round. Full lanes of 16 wait for memory where
+// there is no mean.
+template <typename C>
+static enum roped_status launch_lanes(struct norm_gradient_args args, struct roped_queue *queue,
+                                      struct roped_error *err)
+{
+    if constexpr (!C::kRounds) {
+        const int64_t n_groups = blocks_of(args.n_rows, C::kGroups);
+        const int64_t n_blocks = gradient_blocks(&args, n_groups, blocks_at_once<C>(C::kBlock));
+        const int64_t turns = n_blocks ? blocks_of(n_groups, n_blocks) : 0;
+        const int64_t of_step = n_blocks * C::kGroups * (int64_t)sizeof(typename C::T);
+        const bool waits = !C::kCentres && args.sum_pitch == 16 * C::kVec;
+        struct norm_gradient_args staged = args;
+        const int64_t bytes = share_memory<C>(&staged, C::kBlock, turns, queue);
+        staged.steps[0] = args.x_pitch * of_step;
+        staged.steps[1] = args.grad_y_pitch * of_step;
+        staged.steps[2] = args.grad_residual_pitch * of_step;
+        staged.steps[3] = args.grad_x_pitch * of_step;
+        if (staged.n_stages >= 2 && args.n_rows <= INT_MAX / 2 && !waits)
+            return start_blocks(lanes_norm_gradient_kernel<C>, staged, C::kBlock, n_blocks, bytes,
+                                queue, err);
+    }
+    return launch_rows<C>(args, queue, err);
+}
+
 // Rows of up to 256 vectors are read again if both tensors are no more than that: then L2 still has
 // them, and of grad_x as much as comes beside.
 constexpr int64_t kReadAgain = 18 << 20;
@@ -342,6 +355,52 @@ static enum roped_status launch_any(struct norm_gradient_args args, struct roped
     args.sums_behind = (int32_t)(bytes / 16);
     return start_blocks(any_norm_gradient_kernel<C>, args, (int)shares, n_blocks,
                         bytes + args.sums_in_shared * of_sums, queue, err);
+}
+
+// Do such rows wait for memory, not for instructions? Without a mean and what is added to grad_x
+// they do where a block of 16 bits has more than 480 threads, and then the other kernel, which asks
+// for a row as soon as the one before has left its place, is faster; so it is by 288 to 480 threads
+// of float32.
+template <typename C>
+static bool waits_for_memory(const struct norm_gradient_args &args, int64_t vectors)
+{
+    if (args.grad_residual)
+        return false;
+    return sizeof(typename C::T) == 2 ? vectors > 960 && args.n_rows > 16 * kMultiprocessors
+                                      : vectors > 512 && vectors <= 960;
+}
+
+template <typename C>
+static enum roped_status launch_turns(struct norm_gradient_args args, struct roped_queue *queue,
+                                      struct roped_error *err)
+{
+    using R = rows_in_turn<C>;
+    const int64_t vectors = args.sum_pitch / C::kVec;
+    if constexpr (!C::kCentres && !C::kRounds && C::kHolds)
+        if (waits_for_memory<C>(args, vectors))
+            return launch_rows<C>(args, queue, err);
+    const int threads = (int)shares_of(vectors, true);
+    struct norm_gradient_args staged = args;
+    const int64_t n_blocks = gradient_blocks(&args, args.n_rows, blocks_at_once<C>(threads));
+    const int64_t turns = n_blocks ? blocks_of(args.n_rows, n_blocks) : 0;
+    int64_t bytes = share_memory<R>(&staged, threads, turns, queue);
+    if (!C::kHolds) {
+        const int64_t stage = kStageBytes<C> * threads;
+        int64_t stages = room_of_block<R>(1, queue) / stage;
+        stages = stages < turns ? stages : turns;
+        staged.n_stages = (int32_t)(stages < kMostStages ? stages : kMostStages);
+        bytes = staged.n_stages * stage;
+    }
+    const int64_t of_step = n_blocks * (int64_t)sizeof(typename C::T);
+    staged.steps[0] = args.x_pitch * of_step;
+    staged.steps[1] = args.grad_y_pitch * of_step;
+    staged.steps[2] = args.grad_residual_pitch * of_step;
+    staged.steps[3] = args.grad_x_pitch * of_step;
+    if (staged.n_stages < 2 || n_blocks < 2 ||
+        args.n_rows > INT_MAX / 2) // rows that are read again
+        return launch_any<typename C::T, C::kCentres, C::kRounds, true>(args, queue, err);
+    return start_blocks(turns_norm_gradient_kernel<R>, staged, threads, n_blocks, bytes, queue,
+                        err);
 }
 
 // Cuts a row of so many shares into as many blocks, a cluster, as it takes for two on each
@@ -448,14 +507,16 @@ static enum roped_status launch_aligned(const struct norm_gradient_args &args,
                                                                                      queue, err);
     }
     if (vectors <= 16)
-        return launch_rows<gradient_config<T, kCentres, kRounds, true, 16, 1>>(args, queue, err);
+        return launch_lanes<gradient_config<T, kCentres, kRounds, true, 16, 1>>(args, queue, err);
     if (vectors <= 32)
-        return launch_rows<gradient_config<T, kCentres, kRounds, true, 32, 1>>(args, queue, err);
+        return launch_lanes<gradient_config<T, kCentres, kRounds, true, 32, 1>>(args, queue, err);
     if (vectors <= 1024)
-        return launch_rows<gradient_config<T, kCentres, kRounds, true, 512, 2>>(args, queue, err);
+        return launch_turns<gradient_config<T, kCentres, kRounds, true, 512, 2>>(args, queue, err);
     using C = gradient_config<T, kCentres, kRounds, true, 512, 4>;
     if (!has_room<C>(threads, queue))
         return launch_any<T, kCentres, kRounds, true>(args, queue, err);
+    if constexpr (sizeof(T) == 4)
+        return launch_turns<C>(args, queue, err);
     return launch_rows<C>(args, queue, err);
 }
 

@@ -74,6 +74,21 @@ struct column_sums {
     }
 };
 
+// Of a thread's columns.
+template <typename C>
+__device__ __forceinline__ void load_own_gains(const norm_gradient_args &args,
+                                               const gradient_place<C> &place,
+                                               float (&w)[C::kVectors][C::kVec])
+{
+    with_weight(args, args.weight, [&](auto *weight) {
+#pragma unroll
+        for (int v = 0; v < C::kVectors; v++) {
+            int column = place.column(v);
+            load_gains<C>(args, weight, column, counted<C>(args, 0, column), w[v]);
+        }
+    });
+}
+
 // Of the rows that a block has at once.
 template <typename C>
 __device__ __forceinline__ void add_groups(const norm_gradient_args &args, const float *all,

@@ -44,38 +44,24 @@ struct narrow_vector {
     }
 };
 
-// The only vector of a lane, also for rare sums.
+// A lane's vector, and that of its next row on its way.
 template <typename C>
-struct narrow_row {
-    using T = typename C::T;
-    static constexpr int kSize = (int)sizeof(T);
-    const norm_gradient_args &args;
-    const int column;
-    const float (&w)[C::kVec];
+struct narrow_row : lane_row<C> {
+    static constexpr int kSize = (int)sizeof(typename C::T);
     narrow_vector<kSize> next_x, next_g;
-    int n = 0; // elements of it that are in the row
-    uint4 x, g;
 
     __device__ __forceinline__ void start(int64_t row)
     {
-        const gradient_row<C> of(args, row);
-        const int bytes = counted<C>(args, row, column) * kSize;
-        next_x.start(of.x + column, bytes, args.x_end);
-        next_g.start(of.g + column, bytes, args.grad_y_end);
+        const gradient_row<C> of(this->args, row);
+        const int bytes = counted<C>(this->args, row, this->column) * kSize;
+        next_x.start(of.x + this->column, bytes, this->args.x_end);
+        next_g.start(of.g + this->column, bytes, this->args.grad_y_end);
     }
     __device__ __forceinline__ void finish()
     {
-        n = next_x.bytes / kSize;
-        x = next_x.finish();
-        g = next_g.finish();
-    }
-    template <typename F>
-    __device__ __forceinline__ void for_each(const F &f) const
-    {
-        float of_x[C::kVec], of_g[C::kVec];
-        unpack<T>(x, of_x);
-        unpack<T>(g, of_g);
-        f(0, column, n, of_x, of_g, w);
+        this->n = next_x.bytes / kSize;
+        this->x = next_x.finish();
+        this->g = next_g.finish();
     }
 };
 
@@ -95,7 +81,7 @@ static __global__ void __launch_bounds__(C::kBlock, C::kMinBlocks)
     const T *residual = static_cast<const T *>(args.grad_residual);
     const int column = place.column(0);
     float w[C::kVec];
-    narrow_row<C> row{args, column, w};
+    narrow_row<C> row{{args, column, w}};
     wait_for_previous();
     row.start(first + place.group);
     with_weight(args, args.weight, [&](auto *weight) {

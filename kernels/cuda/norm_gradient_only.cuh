@@ -130,6 +130,25 @@ struct only_row {
     }
 };
 
+// The only vector of a lane, also for rare sums.
+template <typename C>
+struct lane_row {
+    const norm_gradient_args &args;
+    const int column;
+    const float (&w)[C::kVec];
+    int n = 0; // elements of it that are in the row
+    uint4 x, g;
+
+    template <typename F>
+    __device__ __forceinline__ void for_each(const F &f) const
+    {
+        float of_x[C::kVec], of_g[C::kVec];
+        unpack<typename C::T>(x, of_x);
+        unpack<typename C::T>(g, of_g);
+        f(0, column, n, of_x, of_g, w);
+    }
+};
+
 // For columns_kernel.
 static __device__ __forceinline__ void store_scale(const norm_gradient_args &args, int64_t row,
                                                    const row_factors &of)
@@ -371,7 +390,71 @@ static __global__ void __launch_bounds__(kColumnLanes *kRowLanes, 2)
         store_as(args.sum_dtype, args.sum_to[args.sum_place[s]], result, (float)sum);
 }
 
+// The same of few rows, by single elements, bit for bit: a lane has a column, and a warp four of
+// every kRowLanes rows, whose sums it adds as lanes that have a vector each exchange them. Nothing
+// is shifted, and all loads begin at once.
+template <typename C>
+static __global__ void __launch_bounds__(kColumnLanes *kRowLanes, 1)
+    element_columns_kernel(const __grid_constant__ struct norm_gradient_args args)
+{
+    using T = typename C::T;
+    constexpr int kEach = 4, kWarps = kRowLanes / kEach;
+    __shared__ float shared[C::kSums][kWarps][32];
+    let_next_start();
+    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    const int n_warps = (int)blockDim.x / 32, n_rows = (int)args.n_rows;
+    const int column = (int)blockIdx.x * 32 + lane;
+    const bool is_there = column < (int)args.hidden;
+    float sums[C::kSums][kEach] = {};
+    wait_for_previous();
+    for (int first = warp * kEach; first < n_rows; first += kRowLanes) {
+        T x[kEach] = {}, g[kEach] = {};
+        uint4 scale[kEach];
+#pragma unroll
+        for (int i = 0; i < kEach; i++) {
+            const int row = min(first + i, n_rows - 1);
+            const gradient_row<C> of(args, row);
+            if (is_there) {
+                x[i] = load_one(of.x + column);
+                g[i] = load_one(of.g + column);
+            }
+            scale[i] = load_16(args.scales + row);
+        }
+#pragma unroll
+        for (int i = 0; i < kEach; i++) {
+            const float of_g = element<T>::to_float(g[i]);
+            const float normal =
+                rounded<C>(normal_of<C>(element<T>::to_float(x[i]), __uint_as_float(scale[i].x),
+                                        __uint_as_float(scale[i].y), __uint_as_float(scale[i].z)));
+            if (first + i < n_rows) {
+                sums[0][i] = fmaf(of_g, normal, sums[0][i]);
+                if constexpr (C::kCentres)
+                    sums[1][i] += of_g;
+            }
+        }
+    }
+#pragma unroll
+    for (int s = 0; s < C::kSums; s++)
+        shared[s][warp][lane] = (sums[s][0] + sums[s][2]) + (sums[s][1] + sums[s][3]);
+    __syncthreads();
+    for (int s = warp; s < C::kSums; s += n_warps) {
+        double sum = 0.0;
+        for (int i = 0; i < n_warps; i++)
+            sum += (double)shared[s][i][lane];
+        if (is_there && args.sum_place[s] >= 0)
+            store_as(args.sum_dtype, args.sum_to[args.sum_place[s]], column, (float)sum);
+    }
+}
+
 // ------------------------------------------------------------------------------------ launch
+
+// Are columns added up by single elements (element_columns_kernel)? Of few rows, and few elements.
+template <typename T>
+static bool has_element_columns(const struct norm_gradient_args &args)
+{
+    return args.n_rows > 0 && args.n_rows <= 2 * kRowLanes &&
+           args.n_rows * args.hidden <= 1 << 17 && (sizeof(T) == 2 || args.hidden <= 4096);
+}
 
 // Rows of a launch: as many as the room for what is left of them, 16 bytes, has.
 constexpr int64_t kMostRows = (ROPED_CUDA_SCRATCH_BYTES - (4 << 20)) / (int64_t)sizeof(float4);
@@ -431,7 +514,12 @@ static enum roped_status start_apart(kernel_fn<struct norm_gradient_args> *kerne
         const int64_t left = args.n_rows - args.first_row, whole = n * args.rows_of_segment;
         status = start_rows(kernel, args, left < whole ? left : whole, threads, shared_bytes, queue,
                             err);
-        if (!status)
+        if (!status && !is_cut && has_element_columns<typename C::T>(args)) {
+            using E = gradient_config<typename C::T, C::kCentres, C::kRounds, false, 32, 1, true>;
+            const int64_t warps = blocks_of(args.n_rows < kRowLanes ? args.n_rows : kRowLanes, 4);
+            status = start(queue, element_columns_kernel<E>, dim3(32 * (unsigned)warps),
+                           blocks_of(args.hidden, 32), dim3(1), args, err);
+        } else if (!status)
             status = start(
                 queue, is_cut ? columns_kernel<Columns, true> : columns_kernel<Columns, false>,
                 dim3(kColumnLanes * kRowLanes), n_blocks, dim3(1, (unsigned)n), args, err);

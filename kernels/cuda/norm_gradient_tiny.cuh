@@ -10,25 +10,6 @@
 constexpr int kMostTinyRows = 16, kMostTinyVectors = 32;
 constexpr int64_t kMostTinyElements = 2048;
 
-// The only vector of a lane, also for rare sums.
-template <typename C>
-struct tiny_row {
-    using T = typename C::T;
-    const norm_gradient_args &args;
-    int column, n; // elements of it that are in the row
-    uint4 x, g;
-    float w[C::kVec];
-
-    template <typename F>
-    __device__ __forceinline__ void for_each(const F &f) const
-    {
-        float of_x[C::kVec], of_g[C::kVec];
-        unpack<T>(x, of_x);
-        unpack<T>(g, of_g);
-        f(0, column, n, of_x, of_g, w);
-    }
-};
-
 template <typename C>
 static __global__ void __launch_bounds__(32 * kMostTinyRows, 1)
     tiny_norm_gradient_kernel(const __grid_constant__ struct norm_gradient_args args)
@@ -42,7 +23,8 @@ static __global__ void __launch_bounds__(32 * kMostTinyRows, 1)
     const int column = (int)threadIdx.x % 32 * C::kVec, n = counted<C>(args, number, column);
     const gradient_row<C> from(args, number);
     const T *residual = static_cast<const T *>(args.grad_residual);
-    tiny_row<C> row{args, column, n};
+    float w[C::kVec];
+    lane_row<C> row{args, column, w, n};
     uint4 before = {};
     float made[C::kVec];
     wait_for_previous();
@@ -51,7 +33,7 @@ static __global__ void __launch_bounds__(32 * kMostTinyRows, 1)
     if (residual)
         before = load_any<C>(residual + number * args.grad_residual_pitch + column, n, nullptr);
     with_weight(args, args.weight,
-                [&](auto *weight) { load_gains<C>(args, weight, column, n, row.w); });
+                [&](auto *weight) { load_gains<C>(args, weight, column, n, w); });
     const row_factors of = find_factors<C>(row, row, exchange, 0);
     unpack<T>(before, made);
     row.for_each([&](int, int, int, auto &x, auto &g, auto &w) {

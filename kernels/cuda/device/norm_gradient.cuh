@@ -46,6 +46,8 @@ struct norm_gradient_args {
     int32_t n_turns; // vectors of each share at most, of which there is one in each turn
     // where the first block's sums begin among others in partial, the next one's so many further on
     int32_t first_column, column_step, column_mask;
+    // from a block's row to its next one, in bytes, of x, grad_y, grad_residual and grad_x
+    int64_t steps[4];
 };
 
 template <typename T>
@@ -83,6 +85,7 @@ struct gradient_config {
     static constexpr bool kIsTight = kSumsApart || (kIsWide && (kVectors == 5 || kVectors > 8));
     static constexpr bool kHasShortGains = false, kHasFarGains = false; // norm_gradient_wide.cuh
     static constexpr bool kHolds = kVectors <= 2 && !kIsWide; // rows and gains, in registers
+    static constexpr bool kLeavesPartial = false; // sums, never results: norm_gradient_turns.cuh
     // a thread has two shares of a row, and no registers for what is added to grad_x later
     static constexpr bool kHasHalves = kAligned && kVectors == 6;
     static constexpr int kWarps = kIsPackets || kHasHalves ? 32 : kThreads > 32 ? kThreads / 32 : 1;
@@ -239,7 +242,7 @@ template <typename C>
 __device__ __forceinline__ void store_sums(const norm_gradient_args &args, int place,
                                            int64_t column, int n, const float (&x)[C::kVec])
 {
-    if (!C::kIsPackets && !C::kHasHalves && !args.partial) {
+    if (!C::kIsPackets && !C::kHasHalves && !C::kLeavesPartial && !args.partial) {
         store_result<C>(args, place, column, n, x);
         return;
     }

@@ -115,7 +115,7 @@ template <typename C>
 struct gradient_exchange
     : std::conditional_t<C::kIsPart, parts_exchange<C::kSums, C::kOfVector>, no_parts> {
     gradient_sums<C> sums[2][C::kWarps];
-    float x[2][C::kWarps];
+    float x[2][(C::kLeavesPartial ? 4 : 1) * C::kWarps];
     two_sums<double> exact[3][C::kWarps]; // of settle's passes
 
     __device__ __forceinline__ void clear()
