@@ -32,6 +32,7 @@
 // run and from device to device. Atomic operations only count blocks. A thread adds the terms of an
 // iteration in float32, and iterations in double; of a row in one turn all is a tree of float32.
 #include "cuda/binary_both.cuh"
+#include "cuda/binary_cluster.cuh"
 #include "cuda/binary_columns.cuh"
 #include "cuda/binary_few.cuh"
 #include "cuda/binary_rows.cuh"
@@ -118,7 +119,11 @@ static enum roped_status launch_one(const struct roped_call *call, int32_t sum_s
     struct sweep_args args = {};
     struct columns_shape columns;
     struct tile_args tiles = {};
+    struct cluster_args of_cluster = {};
     name_tensors(call, sum_side, &args.sum);
+    const struct cluster_layout cluster = lay_out_cluster<T>(plan, sum_side, args.sum, &of_cluster);
+    if (cluster.threads > 0)
+        return launch_cluster<T>(cluster, args.sum, &of_cluster, queue, err);
     if (is_of_rows<T>(plan, sum_side, args.sum))
         return launch_rows<T>(plan, args.sum, queue, err);
     const struct turn_layout turn = lay_out_turn<T>(plan, sum_side, args.sum);
