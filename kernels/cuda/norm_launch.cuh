@@ -359,7 +359,8 @@ static enum roped_status launch_config(struct norm_args *args, struct roped_queu
             return start(queue, norm_kernel<K, keeping<large>, false>, block_of<large>(args),
                          blocks_of(n_blocks, turns), dim3(), *args, err);
         }
-    if (rows > 1)
+    const bool has_int8 = args->rounds_product ? kHasInt8<K, many, true> : kHasInt8<K, many, false>;
+    if (rows > 1 && (has_int8 || !(args->codes & kCodesAreInt8)))
         return start(queue, norm_kernel_of<K, many>(args), block_of<many>(args),
                      blocks_of(n_blocks, rows), dim3(), *args, err);
     return launch_single<K, one>(args, queue, err);

@@ -49,9 +49,14 @@ __device__ __forceinline__ float largest_of(float most, const float (&y)[n])
 
 __device__ __forceinline__ float scale_for(const norm_args &args, float largest)
 {
-    float scale = fmaxf(divide(fminf(largest, args.scale_ub), args.divisor), args.smallest_scale);
+    largest = fminf(largest, args.scale_ub);
+    float scale = fmaxf(divide(largest, args.divisor), args.smallest_scale);
     if (args.codes & (kCodesAreInt8 | kScalesArePowers)) {
-        scale = scale == 0.0f ? 1.0f : scale; // FP8 has a smallest one
+        // FP8 has a smallest scale. Below 2^-119 the low part of what divides is not exact; this
+        // product is rounded as the quotient is, of every float.
+        if (args.codes & kCodesAreInt8)
+            scale = fmaxf((float)((double)largest * (1.0 / 127)), 0.0f);
+        scale = scale == 0.0f ? 1.0f : scale;
         scale = args.codes & kScalesArePowers ? power_from(scale) : scale;
     }
     return scale;
@@ -60,6 +65,12 @@ __device__ __forceinline__ float scale_for(const norm_args &args, float largest)
 // Found scales leave -128 unused.
 template <typename K>
 constexpr float kLeastInt8 = K::kSink == kToFp8 ? -128.0f : -127.0f;
+
+// Blocks of 512 threads that take rows in turn, and those that round, have no instructions for
+// int8, which cost FP8 1.13 to 1.39 there, with as many registers.
+template <typename K, typename C, bool kRounds>
+constexpr bool kHasInt8 =
+    !(K::kSink == kToFp8PerRow && C::kTakesRows && (kRounds || C::kThreads >= 512));
 
 __device__ __forceinline__ float *scale_of_group(const norm_args &args, int64_t row, int64_t group)
 {
@@ -405,6 +416,7 @@ struct row_writer {
     // results that are there at once, all or one by one: those of eight vectors of 16 bits would
     // take more registers than two rows on a multiprocessor leave
     static constexpr int kHeld = kVectors * K::kVec > 32 ? 1 : kVectors;
+    static constexpr bool kMayBeInt8 = kHasInt8<K, C, kRounds>;
     // vectors whose weights are asked for together where they come behind the sum: one by one, each
     // would wait for the store before it. A sum's registers have room for those of two
     static constexpr bool kIsLate =
@@ -431,7 +443,7 @@ struct row_writer {
     {
         fp8_codes<K::kVec> codes[n];
         divide_all(y, divisor);
-        if (args.codes & kCodesAreInt8) {
+        if (kMayBeInt8 && args.codes & kCodesAreInt8) {
 #pragma unroll
             for (int v = 0; v < n; v++)
                 codes[v] = int8_codes_of(y[v], kLeastInt8<K>);
