@@ -8,13 +8,13 @@
 // in the order of the blocks; a single block writes the results.
 //
 // Vectors of 16 bytes go round the threads of a row, which are as many whole warps as it needs.
-// Rows of up to 1,024 vectors are in registers while they are summed and written, others in shared
-// memory beside their gains, up to 2,048 vectors, or 3,072 of 16 bits without a mean; others are
-// read again. Where columns' sums would be more than what is read, each row has a block of its own,
-// a few wide ones a cluster, and columns are read again; such kernels also have rows that are
-// wider, and those that 16 bytes do not divide (norm_gradient_only.cuh). Of these many come in
-// packets (norm_gradient_packets.cuh and norm_gradient_wide.cuh), and a few in single elements
-// (norm_gradient_elements.cuh).
+// Rows of up to 1,024 vectors, or of float32 2,048, are in registers while they are summed and
+// written, most of them by norm_gradient_turns.cuh; others in shared memory beside their gains, up
+// to 2,048 vectors, or 3,072 of 16 bits without a mean; others are read again. Where columns' sums
+// would be more than what is read, each row has a block of its own, a few wide ones a cluster, and
+// columns are read again; such kernels also have rows that are wider, and those that 16 bytes do
+// not divide (norm_gradient_only.cuh). Of these many come in packets (norm_gradient_packets.cuh and
+// norm_gradient_wide.cuh), and a few in single elements (norm_gradient_elements.cuh).
 //
 // The number of blocks, and what each of their threads adds, follow from the shape, and from
 // whether 16 bytes divide addresses and rows: the same bits from run to run and from device to
