@@ -554,14 +554,14 @@ static void call_of(struct roped_call *call, const struct roped_op *op,
     CHECK_OK(runner_run(&runner, call, &plain, &err), &err);
 }
 
-/* Whose groups of 16 are of any magnitude. */
-static struct roped_tensor random_weight(int64_t width, bool is_small)
+/* Whose groups of 16 have magnitudes up to 2^most. */
+static struct roped_tensor random_weight(int64_t width, int least, int most)
 {
     struct roped_tensor weight = case_tensor(&source, ROPED_F32, 1, &width, 1);
     int exponent = 0;
     for (int64_t i = 0; i < width; i++) {
         if (i % 16 == 0)
-            exponent = (int)random_int(&source, is_small ? -149 : -60, 20);
+            exponent = (int)random_int(&source, least, most);
         /* with a bias of 0, which is added, no weight is -0 */
         const float w = (float)ldexp(reference_value(&weight, i), exponent);
         values_set(&weight, i, w == 0 ? 0 : w);
@@ -569,12 +569,13 @@ static struct roped_tensor random_weight(int64_t width, bool is_small)
     return weight;
 }
 
-/* The norm of ones, and zeros to be added, is the weight, whose codes quantize
- * makes. */
+/* The norm of ones, and zeros to be added, is the weight, whose codes and
+ * scales quantize makes. */
 static void expect_codes_of_weight(const struct roped_op *op,
                                    enum roped_dtype dtype, const char *params,
-                                   bool is_small)
+                                   int least, int most)
 {
+    static const char *const outputs[] = {"y", "scales"};
     static struct roped_call norm, codes;
     static struct random_call made; /* for the report */
     const int64_t rows = random_int(&source, 1, 9);
@@ -582,7 +583,8 @@ static void expect_codes_of_weight(const struct roped_op *op,
     const int64_t of_x[] = {rows, width}, of_one[] = {1, width};
     struct roped_tensor x = case_tensor(&source, dtype, 2, of_x, 0);
     struct roped_tensor zeros = case_tensor(&source, dtype, 2, of_x, 0);
-    struct roped_tensor weight = random_weight(width, is_small), row = weight;
+    struct roped_tensor weight = random_weight(width, least, most),
+                        row = weight;
     for (int64_t i = 0; i < rows * width; i++) {
         values_set(&x, i, 1);
         values_set(&zeros, i, 0);
@@ -593,12 +595,12 @@ static void expect_codes_of_weight(const struct roped_op *op,
     call_of(&codes, roped_op_find("quantize"), &row, NULL, NULL, params);
     made.op = norm.op;
     memcpy(made.in, norm.in, sizeof made.in);
-    const struct roped_tensor *found = output(&norm, "y");
-    struct roped_tensor last = *output(&codes, "y");
-    for (int64_t i = 0; i < rows; i++) {
-        struct roped_tensor one = last;
-        one.data = (char *)found->data + i * roped_tensor_bytes(&last);
-        expect_equal(&made, &one, &last, params);
+    for (int64_t i = 0; i < 2 * rows; i++) {
+        const struct roped_tensor *found = output(&norm, outputs[i / rows]);
+        const struct roped_tensor *last = output(&codes, outputs[i / rows]);
+        struct roped_tensor one = *last;
+        one.data = (char *)found->data + i % rows * roped_tensor_bytes(last);
+        expect_equal(&made, &one, last, params);
     }
     runner_free_outputs(&norm);
     runner_free_outputs(&codes);
@@ -614,13 +616,16 @@ TEST(codes_of_the_norm_of_ones_are_those_of_the_weight)
         "output_dtype=mxfp8&dynamic=true", "output_dtype=mxfp4&dynamic=true",
         "output_dtype=nvfp4&dynamic=true", "output_dtype=int8&dynamic=true",
         "output_dtype=e4m3&dynamic=true"};
+    /* the last ones are rows whose scales leave float32's normal range */
+    static const int least[] = {-60, -149, -149}, most[] = {20, 20, -108};
     const struct roped_op *const ops[] = {
         roped_op_find("rmsnorm_quantize"),
         roped_op_find("add_rmsnorm_quantize")};
     for (int i = 0; i < check_cases(300); i++)
         if (check_takes_case())
-            expect_codes_of_weight(ops[i / 30 % 2], types[i % 3],
-                                   params[i / 3 % 5], i / 15 % 2);
+            expect_codes_of_weight(ops[i / 45 % 2], types[i % 3],
+                                   params[i / 3 % 5], least[i / 15 % 3],
+                                   most[i / 15 % 3]);
 }
 
 int main(int argc, char **argv)
