@@ -1,5 +1,5 @@
-// add_rmsnorm_codes.cu - what add_rmsnorm_quantize makes beside FP8. Its x and y are the ports of
-// rmsnorm_quantize.
+// add_rmsnorm_codes.cu - what add_rmsnorm_quantize makes beside FP8 and int8. Its x and y are the
+// ports of rmsnorm_quantize.
 #include "cuda/norm_codes.cuh"
 #include "ops/add_rmsnorm_quantize.h"
 

@@ -1,6 +1,6 @@
 // add_rmsnorm_quantize.cu - add_rmsnorm_quantize on a CUDA device: the norm (device/norm.cuh) of
-// x + residual, which is stored beside it, with FP8 at its end. Each tensor moves once. Other
-// codes, and most sums of more than these two: norm_codes.cuh.
+// x + residual, which is stored beside it, with FP8 or int8 at its end. Each tensor moves once.
+// Other codes, and most sums of more than these two: norm_codes.cuh.
 #include "cuda/norm_fp8_launch.cuh"
 #include "ops/add_rmsnorm_quantize.h"
 

@@ -1,4 +1,5 @@
-// norm_fp8_launch.cuh - what launches of norms into FP8 have beside those of norms. Host code.
+// norm_fp8_launch.cuh - what launches of norms into FP8 and int8 have beside those of norms. Host
+// code.
 #pragma once
 
 #include "cuda/norm_launch.cuh"
@@ -27,8 +28,8 @@ static bool has_codes_in_quarters(const struct norm_args *args,
            wide_parts_of_codes<K>(args, queue) > 0;
 }
 
-// What args of a norm into FP8 have beside those of norm_args_of. scales is NULL where the scale is
-// given.
+// What args of a norm into codes of 8 bits have beside those of norm_args_of. scales is NULL where
+// the scale is given.
 static inline void set_quantize_args(struct norm_args *args,
                                      const struct rmsnorm_quantize_plan *plan,
                                      const struct roped_tensor *scales)
@@ -98,9 +99,9 @@ static enum roped_status launch_quantized(struct norm_args *args,
     return launch_source<T, kAdds, kToFp8PerGroup>(args, is_aligned, rounds_sum, queue, err);
 }
 
-// Codes that are not FP8, and rows of FP8 that these kernels do not have, of x and of sums:
-// norm_codes.cuh. In files of their own, for compilers have enough to do with this one. args has
-// what norm_args_of, set_residual and set_terms say.
+// Codes whose scales are not float32, and rows of the others that these kernels do not have, of x
+// and of sums: norm_codes.cuh. In files of their own, for compilers have enough to do with this
+// one. args has what norm_args_of, set_residual and set_terms say.
 enum roped_status roped_cuda_rmsnorm_codes(const struct norm_args &args,
                                            const struct roped_call *call,
                                            const struct roped_tensor *scales,

@@ -1,4 +1,4 @@
-// rmsnorm_codes.cu - what rmsnorm_quantize makes beside FP8.
+// rmsnorm_codes.cu - what rmsnorm_quantize makes beside FP8 and int8.
 #include "cuda/norm_codes.cuh"
 
 enum roped_status roped_cuda_rmsnorm_codes(const struct norm_args &args,

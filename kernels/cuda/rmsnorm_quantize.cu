@@ -1,5 +1,5 @@
-// rmsnorm_quantize.cu - rmsnorm_quantize on a CUDA device: the norm (device/norm.cuh) with FP8 at
-// its end. Every element is read once and written as one byte. Other codes: norm_codes.cuh.
+// rmsnorm_quantize.cu - rmsnorm_quantize on a CUDA device: the norm (device/norm.cuh) with FP8
+// or int8 at its end. Every element is read once and written as one byte. Others: norm_codes.cuh.
 #include "cuda/norm_fp8_launch.cuh"
 
 extern "C" enum roped_status roped_cuda_rmsnorm_quantize(const struct roped_call *call,

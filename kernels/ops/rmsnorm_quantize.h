@@ -29,8 +29,8 @@ struct rmsnorm_quantize_params {
 struct rmsnorm_quantize_plan {
     struct rmsnorm_plan norm;
     struct quantize_plan quantize;
-    int32_t is_fp8; /* bool: and no scale is rounded, which backends have
-                       kernels of their own for */
+    int32_t is_fp8; /* bool: and no scale is rounded, which the CPU has loops
+                       of its own for */
     int32_t reserved;
 };
 
