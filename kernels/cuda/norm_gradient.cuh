@@ -232,6 +232,17 @@ static enum roped_status launch_rows(struct norm_gradient_args args, struct rope
     return start_blocks(norm_gradient_kernel<C>, args, threads, n_blocks, bytes, queue, err);
 }
 
+// A block's next row is so many rows further.
+template <typename C>
+static void set_steps(struct norm_gradient_args *args, int64_t rows)
+{
+    const int64_t bytes = rows * (int64_t)sizeof(typename C::T);
+    args->steps[0] = args->x_pitch * bytes;
+    args->steps[1] = args->grad_y_pitch * bytes;
+    args->steps[2] = args->grad_residual_pitch * bytes;
+    args->steps[3] = args->grad_x_pitch * bytes;
+}
+
 // Rows of up to 32 vectors, of which a block takes several in turn. Those whose blocks have one
 // turn have the other kernel, and so have calls that round. Full lanes of 16 wait for memory where
 // there is no mean.
@@ -243,14 +254,10 @@ static enum roped_status launch_lanes(struct norm_gradient_args args, struct rop
         const int64_t n_groups = blocks_of(args.n_rows, C::kGroups);
         const int64_t n_blocks = gradient_blocks(&args, n_groups, blocks_at_once<C>(C::kBlock));
         const int64_t turns = n_blocks ? blocks_of(n_groups, n_blocks) : 0;
-        const int64_t of_step = n_blocks * C::kGroups * (int64_t)sizeof(typename C::T);
         const bool waits = !C::kCentres && args.sum_pitch == 16 * C::kVec;
         struct norm_gradient_args staged = args;
         const int64_t bytes = share_memory<C>(&staged, C::kBlock, turns, queue);
-        staged.steps[0] = args.x_pitch * of_step;
-        staged.steps[1] = args.grad_y_pitch * of_step;
-        staged.steps[2] = args.grad_residual_pitch * of_step;
-        staged.steps[3] = args.grad_x_pitch * of_step;
+        set_steps<C>(&staged, n_blocks * C::kGroups);
         if (staged.n_stages >= 2 && args.n_rows <= INT_MAX / 2 && !waits)
             return start_blocks(lanes_norm_gradient_kernel<C>, staged, C::kBlock, n_blocks, bytes,
                                 queue, err);
@@ -391,11 +398,7 @@ static enum roped_status launch_turns(struct norm_gradient_args args, struct rop
         staged.n_stages = (int32_t)(stages < kMostStages ? stages : kMostStages);
         bytes = staged.n_stages * stage;
     }
-    const int64_t of_step = n_blocks * (int64_t)sizeof(typename C::T);
-    staged.steps[0] = args.x_pitch * of_step;
-    staged.steps[1] = args.grad_y_pitch * of_step;
-    staged.steps[2] = args.grad_residual_pitch * of_step;
-    staged.steps[3] = args.grad_x_pitch * of_step;
+    set_steps<C>(&staged, n_blocks);
     if (staged.n_stages < 2 || n_blocks < 2 ||
         args.n_rows > INT_MAX / 2) // rows that are read again
         return launch_any<typename C::T, C::kCentres, C::kRounds, true>(args, queue, err);

@@ -119,6 +119,13 @@ __device__ __forceinline__ gradient_sums<C> share_of_floats(const float (&x)[C::
     return sums;
 }
 
+// Lanes of the upper half of so many take over b.
+__device__ __forceinline__ float sum_halves(float a, float b, int distance)
+{
+    const bool is_upper = (threadIdx.x & distance) != 0;
+    return (is_upper ? b : a) + exchange(is_upper ? a : b, distance);
+}
+
 // The sums of a row on their way through the block, with that of the next row's x: [sum][warp] in
 // place of [warp][sum], the last one four times. Each has the tree of sum_over_row.
 template <typename C>
@@ -142,19 +149,13 @@ struct turns_exchange {
         at ^= kOfRow;
         from ^= kOfRow;
     }
-    // Lanes of the upper half of so many take over b.
-    static __device__ __forceinline__ float halves(float a, float b, int distance)
-    {
-        const bool is_upper = (threadIdx.x & distance) != 0;
-        return (is_upper ? b : a) + exchange(is_upper ? a : b, distance);
-    }
     __device__ __forceinline__ void store(float x) const
     {
         asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(x) : "memory");
     }
     __device__ __forceinline__ void send(const two_sums<float> &x, float) const
     {
-        float mine = halves(x.first, x.second, 16);
+        float mine = sum_halves(x.first, x.second, 16);
 #pragma unroll
         for (int distance = 8; distance > 0; distance /= 2)
             mine += exchange(mine, distance);
@@ -163,11 +164,11 @@ struct turns_exchange {
     }
     __device__ __forceinline__ void send(const two_sums<two_sums<float>> &x, float next) const
     {
-        float mine = halves(halves(x.first.first, x.second.first, 16),
-                            halves(x.first.second, x.second.second, 16), 8);
+        float mine = sum_halves(sum_halves(x.first.first, x.second.first, 16),
+                                sum_halves(x.first.second, x.second.second, 16), 8);
         next += exchange(next, 16);
         next += exchange(next, 8);
-        mine = halves(mine, next, 4);
+        mine = sum_halves(mine, next, 4);
         mine += exchange(mine, 2);
         mine += exchange(mine, 1);
         if (threadIdx.x % 4 == 0)
@@ -367,13 +368,6 @@ static __global__ void __launch_bounds__(C::kBlock, 1)
 }
 
 // ------------------------------------------------------------------------------------ lanes
-
-// Lanes of the upper half of so many take over b.
-__device__ __forceinline__ float sum_halves(float a, float b, int distance)
-{
-    const bool is_upper = (threadIdx.x & distance) != 0;
-    return (is_upper ? b : a) + exchange(is_upper ? a : b, distance);
-}
 
 // sum_in_warp of several sums, of which each half or quarter of the lanes takes one over.
 template <int kLanes>
